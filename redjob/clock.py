@@ -1,0 +1,42 @@
+"""Time as a value that is passed in: wall milliseconds for records, monotonic seconds for waiting.
+
+Lowest layer of the chain: imports nothing of redjob.  Nothing above it calls ``time`` itself, so
+that a test decides what time it is.
+"""
+
+import time
+from typing import Protocol
+
+_NS_PER_MS = 1_000_000
+
+
+class Clock(Protocol):
+    """The two readings of time that redjob uses; ``redjob.testing.ManualClock`` is the other one."""
+
+    def wall_ms(self) -> int:
+        """Return Unix time in milliseconds: for what is stored or compared with stored times.
+
+        It may jump, also backwards, when the machine's clock is set.
+        """
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds since an arbitrary moment: for differences, deadlines and waits.
+
+        It never falls.  Its value means nothing in another process.
+        """
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    __slots__ = ()
+
+    def wall_ms(self) -> int:
+        """Return Unix time in milliseconds, rounded down: a time is never reported early."""
+        return time.time_ns() // _NS_PER_MS
+
+    def monotonic(self) -> float:
+        """Return seconds of the system's monotonic clock."""
+        return time.monotonic()
