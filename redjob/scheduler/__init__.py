@@ -1,0 +1,1 @@
+"""The scheduler node: owns partitions and fires their jobs on time."""
