@@ -1,1 +1,1 @@
-"""The HTTP service: routes, bodies and errors over the client; stands above client and below the command line."""
+"""The HTTP service over the client: routes, bodies, errors; stands below the command line."""

@@ -1,1 +1,1 @@
-"""The sweeper service: finds what a crash left behind and puts each job back in exactly one place."""
+"""The sweeper service: puts what a crash left behind back in exactly one place."""

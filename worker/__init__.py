@@ -1,1 +1,1 @@
-"""The worker service: takes jobs from Redis streams, runs them under a lease and reports how they ended."""
+"""The worker service: takes jobs, runs them under a lease, reports how they ended."""
