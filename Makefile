@@ -19,7 +19,7 @@ NO_PYTHON = redjob needs Python 3.11 or later with its venv module \
 APT := $(shell [ "$$(id -u)" = 0 ] && command -v apt-get)
 APT_INSTALL = sh tests/support/apt.sh
 
-INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check
+INSTALL = $(PY) -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench format clean
@@ -66,7 +66,7 @@ check-mypy: $(VENV)/.dev
 	@$(PY) -m mypy
 
 check-pyright: $(VENV)/.dev
-	@$(PY) -m pyright --warnings
+	@$(PY) -m pyright --warnings --pythonpath $(PY)
 
 check-links: $(VENV)/.dev
 	@$(PY) -m tests.support.links
