@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,7 +57,7 @@ class Summary:
 
     def save(self, path: Path) -> None:
         """Write the figures for `load`."""
-        path.write_text(json.dumps(asdict(self)))
+        path.write_text(json.dumps(vars(self)))
 
     @classmethod
     def load(cls, path: Path) -> Summary:
