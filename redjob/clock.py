@@ -27,6 +27,10 @@ class Clock(Protocol):
         """
         ...
 
+    def sleep(self, seconds: float) -> None:
+        """Block this thread for so long."""
+        ...
+
 
 class SystemClock:
     """The clock of this machine."""
@@ -40,3 +44,7 @@ class SystemClock:
     def monotonic(self) -> float:
         """Return seconds of the system's monotonic clock."""
         return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Block this thread for so long."""
+        time.sleep(seconds)

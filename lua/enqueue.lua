@@ -1,0 +1,122 @@
+-- enqueue: accepts up to 500 jobs of one partition, queue, tenant and priority.
+-- Due now -> stream while ready is empty and there is room, else ready; later -> due.
+-- KEYS[1] meta        redjob:{p}:meta           hash
+-- KEYS[2] journal     redjob:{p}:journal        stream
+-- KEYS[3] finished    redjob:{p}:finished       hash
+-- KEYS[4] dispatched  redjob:{p}:dispatched     hash
+-- KEYS[5] queues      redjob:{p}:queues         zset
+-- KEYS[6] due         redjob:{p}:due:<queue>    zset
+-- KEYS[7] ready       redjob:{p}:ready:<queue>  zset
+-- KEYS[8] flow        redjob:{p}:flow:<queue>   hash
+-- KEYS[9] stream      redjob:{p}:stream:<queue> stream
+-- KEYS[10] bell       redjob:{p}:bell:<queue>   list
+-- KEYS[11..] job      redjob:{p}:job:<id>       string
+-- ARGV[1] tag         request id
+-- ARGV[2] again       1 when an earlier try of this request may have got through, else 0
+-- ARGV[3] queue
+-- ARGV[4] tenant
+-- ARGV[5] priority    0 (first) to 9
+-- ARGV[6..] run_at_ms doc  a pair per job; run_at_ms 0 is now
+-- Returns: OK, seq, durable_seq, now_ms, codes, {index, doc, ...}
+--   codes, a letter a job: S due, D stream, R ready, E exists (record or stub follows by index),
+--   T finished already (repeat of a request whose job has ended), B damaged key (not accepted)
+-- Refuses: NOTREADY no scheduler has opened this partition; REBUILDING try again later
+-- @include lib/gate
+-- @include lib/now
+-- @include lib/journal
+-- @include lib/failed
+-- @include lib/flow
+-- @include lib/park
+-- @include lib/dispatch
+
+local refused = gate()
+if refused then return { refused } end
+local tag, again, queue = ARGV[1], ARGV[2] == '1', ARGV[3]
+local count = #KEYS - 10
+local codes, known, ids = {}, {}, {}
+for i = 1, count do ids[i] = string.sub(KEYS[10 + i], -36) end
+
+if again or redis.call('EXISTS', unpack(KEYS, 11)) > 0 then
+  local docs = redis.call('MGET', unpack(KEYS, 11))
+  local graves = redis.call('HMGET', KEYS[3], unpack(ids))
+  for i = 1, count do
+    if docs[i] then
+      codes[i] = 'E'
+      known[#known + 1] = i
+      known[#known + 1] = docs[i]
+    elseif graves[i] then
+      -- a random (version 7) id can only have been ours; a key's window is over: the id starts anew
+      if string.sub(ids[i], 15, 15) == '7' then codes[i] = 'T' else redis.call('HDEL', KEYS[3], ids[i]) end
+    end
+  end
+end
+
+local due, now, parked, now_docs = {}, {}, {}, {}
+local earliest
+for i = 1, count do
+  if not codes[i] then
+    local run_at = tonumber(ARGV[4 + i * 2])
+    if run_at > now_ms then
+      due[#due + 1] = ARGV[4 + i * 2]
+      due[#due + 1] = ids[i]
+      if not earliest or run_at < earliest then earliest = run_at end
+      codes[i] = 'S'
+    else
+      now[#now + 1] = i
+    end
+  end
+end
+
+if earliest then
+  if failed(redis.pcall('ZADD', KEYS[6], unpack(due))) then
+    for i = 1, count do if codes[i] == 'S' then codes[i] = 'B' end end
+  else
+    redis.call('ZADD', KEYS[5], 'LT', earliest, queue)
+  end
+end
+
+if #now > 0 then
+  local flow = read_flow(KEYS[8])
+  local room = flow.room
+  if redis.call('ZCARD', KEYS[7]) > 0 then room = 0 end
+  local sent, priorities, tenants = {}, {}, {}
+  for k, i in ipairs(now) do
+    if k <= room then
+      sent[#sent + 1] = ids[i]
+      now_docs[#now_docs + 1] = ARGV[5 + i * 2]
+      codes[i] = 'D'
+    else
+      parked[#parked + 1] = ids[i]
+      priorities[#priorities + 1] = ARGV[5]
+      tenants[#tenants + 1] = ARGV[4]
+      codes[i] = 'R'
+    end
+  end
+  local sent_ok = #sent == 0 or dispatch(KEYS[9], KEYS[4], flow, KEYS[10], sent, now_docs)
+  local parked_ok = #parked == 0 or park(KEYS[7], flow, parked, priorities, tenants)
+  for _, i in ipairs(now) do
+    if (codes[i] == 'D' and not sent_ok) or (codes[i] == 'R' and not parked_ok) then codes[i] = 'B' end
+  end
+  redis.call('ZADD', KEYS[5], 'NX', '+inf', queue)
+end
+
+local records, lines = {}, {}
+for i = 1, count do
+  local code = codes[i]
+  if code == 'S' or code == 'D' or code == 'R' then
+    local doc = ARGV[5 + i * 2]
+    records[#records + 1] = KEYS[10 + i]
+    records[#records + 1] = doc
+    local line = ids[i] .. ' ' .. string.sub(doc, 10, 19) .. ' ' .. code .. ' 0 ' .. ARGV[4 + i * 2] ..
+      ' ' .. queue
+    if with_postgres then line = line .. ' ' .. doc end
+    lines[#lines + 1] = line
+  end
+end
+if #records > 0 then
+  redis.call('MSET', unpack(records))
+  journal('enqueue', tag, lines)
+else
+  journal('again', tag, lines)
+end
+return { 'OK', seq, durable_seq, now_ms, table.concat(codes), known }

@@ -1,0 +1,17 @@
+-- lib/journal: one entry a call that changed something, numbered by seq (no clock in the id).
+-- Needs KEYS[1] meta, KEYS[2] journal, lib/gate, lib/now. `prev` chains the tags, so that a reader
+-- notices a primary that lost its newest entries and used their numbers again.
+local function journal(op, tag, lines, field, value)
+  seq = seq + 1
+  local number = string.format('%.0f', seq)
+  local block = table.concat(lines, '\n')
+  if field then
+    redis.call('XADD', KEYS[2], number .. '-0', 'op', op, 'epoch', epoch, 'tag', tag,
+      'prev', last_tag, 'at', now_ms, 'r', block, field, value)
+  else
+    redis.call('XADD', KEYS[2], number .. '-0', 'op', op, 'epoch', epoch, 'tag', tag,
+      'prev', last_tag, 'at', now_ms, 'r', block)
+  end
+  redis.call('HSET', KEYS[1], 'seq', number, 'tag', tag)
+  last_tag = tag
+end

@@ -1,0 +1,52 @@
+"""Calls that the sweeper makes: reclaim, requeue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from redjob.calls.call import Arg, Call
+from redjob.calls.work import Codes, End, queue_numbers, read_codes
+from redjob.keys import PartitionKeys
+
+
+class Expired(NamedTuple):
+    """An attempt whose lease ran out: `run` is the `<attempt> <worker>` that was read, b"" for none.
+
+    The end's outcome is R (due again after `number` ms) or F (dead).
+    """
+
+    run: bytes
+    end: End
+
+
+def reclaim(
+    part: PartitionKeys, attempts: Sequence[Expired], *, grace_ms: int, tag: str
+) -> Call[Codes]:
+    """End attempts whose lease ran out. M moved, K cancelled instead, L lease lives, N no record, B."""
+    queues = queue_numbers(item.end.queue for item in attempts)
+    keys = [
+        part.meta, part.journal, part.running, part.runs, part.attempts, part.finished,
+        part.cancels, part.progress, part.queues, part.done, part.waiters,
+    ]  # fmt: skip
+    for queue in queues:
+        q = part.queue(queue)
+        keys += (q.due, q.dead)
+    args: list[Arg] = [tag, "", grace_ms, len(queues), *queues]
+    for run, end in attempts:
+        keys += (part.job(end.id), part.result(end.id))
+        args += (end.outcome, queues[end.queue], run, end.head, end.number, end.data, end.stub)
+    return Call("reclaim", part, keys, args, read_codes, run_id_at=1)
+
+
+def requeue(
+    part: PartitionKeys, queue: str, jobs: Sequence[tuple[str, str]], *, grace_ms: int, tag: str
+) -> Call[Codes]:
+    """Give jobs of one queue, as (id, entry never begun or ""), a new entry. D new, A as it should be, N, B."""
+    q = part.queue(queue)
+    keys = [
+        part.meta, part.journal, part.dispatched, part.runs, q.due, q.ready, q.held, q.dead,
+        q.flow, q.stream, q.bell, part.waiting, *[part.job(job_id) for job_id, _ in jobs],
+    ]  # fmt: skip
+    args: list[Arg] = [tag, "", grace_ms, *[entry for _, entry in jobs]]
+    return Call("requeue", part, keys, args, read_codes, run_id_at=1)

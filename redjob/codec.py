@@ -1,0 +1,162 @@
+"""Bytes to model and back: records, stubs, attempts, tombstones, journal entries, day of a time.
+
+The formats are the public contract of `lua/README.md`; nothing here talks to a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from redjob.model import LETTERS, Attempts, JobState, Outcome, Past, Record, Stub
+
+HEAD = 44  # bytes of a record that hold home and created: what scripts compare
+_STUB = b'{"state":'
+_DAY_MS = 86_400_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_encode = msgspec.json.Encoder().encode
+_record = msgspec.json.Decoder(Record).decode
+_stub = msgspec.json.Decoder(Stub).decode
+_past = msgspec.json.Decoder(Past).decode
+_outcome = msgspec.json.Decoder(Outcome).decode
+
+encode_record = _encode
+decode_record = _record
+encode_outcome = _encode
+decode_outcome = _outcome
+
+
+@lru_cache(maxsize=4096)
+def _day(days: int) -> str:
+    return (_EPOCH + timedelta(days=days)).strftime("%Y-%m-%d")
+
+
+def home_of(run_at_ms: int) -> str:
+    """Return the UTC day of a time in wall ms as YYYY-MM-DD: the job's home partition in Postgres."""
+    return _day(run_at_ms // _DAY_MS)
+
+
+def head_of(doc: bytes) -> bytes:
+    """Return the fixed-width start of a record: home and created."""
+    return doc[:HEAD]
+
+
+def is_stub(doc: bytes) -> bool:
+    """Whether the value of `job:<id>` is what is left of a finished keyed job."""
+    return doc.startswith(_STUB)
+
+
+def decode_stub(doc: bytes) -> Stub:
+    """Decode a stub; raises msgspec.DecodeError for anything else."""
+    return _stub(doc)
+
+
+def encode_stub(stub: Stub, ttl_ms: int) -> bytes:
+    """Return `<ttl ms> <JSON>`, as scripts take it."""
+    return b"%d %b" % (ttl_ms, _encode(stub))
+
+
+def encode_past(past: Past) -> bytes:
+    """Return the JSON part of an attempts field."""
+    return _encode(past)
+
+
+def decode_attempts(field: bytes) -> Attempts:
+    """Decode `<attempt> <tag> <JSON>`; an empty field is a job without a past."""
+    if not field:
+        return Attempts(0, "", Past())
+    attempt, tag, past = field.split(b" ", 2)
+    return Attempts(int(attempt), tag.decode(), _past(past) if past else Past())
+
+
+class Tombstone(NamedTuple):
+    """What answers for a job that is gone: `<state> <seq> <ms> <attempt> <tag>`."""
+
+    state: JobState
+    seq: int
+    ended_ms: int
+    attempt: int
+    tag: str
+
+
+def decode_tombstone(field: bytes) -> Tombstone:
+    """Decode one field of the `finished` hash."""
+    state, seq, ended, attempt, tag = field.decode().split(" ", 4)
+    return Tombstone(LETTERS[state], int(seq), int(ended), int(attempt), tag)
+
+
+class Run(NamedTuple):
+    """One field of `runs`: who runs which attempt."""
+
+    attempt: int
+    worker: str
+
+
+def decode_run(field: bytes) -> Run:
+    """Decode `<attempt> <worker>`."""
+    attempt, worker = field.decode().split(" ", 1)
+    return Run(int(attempt), worker)
+
+
+class JournalLine(NamedTuple):
+    """One job in a journal entry: where it went. Parts that an op does not have are empty.
+
+    `place` is a letter of `redjob.model.LETTERS`; `data` is the record or the past, as JSON.
+    """
+
+    id: str
+    home: str
+    place: str
+    attempt: int
+    run_at_ms: int
+    queue: str
+    data: bytes
+
+
+class JournalEntry(NamedTuple):
+    """One entry of the journal; `block` is decoded only by who needs its lines."""
+
+    seq: int
+    op: str
+    epoch: int
+    tag: str
+    prev: str
+    at_ms: int
+    block: bytes
+    worker: str
+
+    def lines(self) -> Iterator[JournalLine]:
+        """Decode the record block, a line per job."""
+        for line in self.block.split(b"\n") if self.block else ():
+            parts = line.split(b" ", 6)
+            yield JournalLine(
+                parts[0].decode(),
+                parts[1].decode(),
+                parts[2].decode(),
+                int(parts[3]) if len(parts) > 3 else 0,
+                int(parts[4]) if len(parts) > 4 else 0,
+                parts[5].decode() if len(parts) > 5 else "",
+                parts[6] if len(parts) > 6 else b"",
+            )
+
+
+def decode_entry(entry_id: bytes, fields: list[bytes] | dict[bytes, bytes]) -> JournalEntry:
+    """Decode an entry as XRANGE or XREAD returns it: fields as a flat list or as a dict."""
+    found: dict[bytes, Any] = (
+        fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
+    )
+    return JournalEntry(
+        int(entry_id.split(b"-", 1)[0]),
+        found[b"op"].decode(),
+        int(found[b"epoch"]),
+        found[b"tag"].decode(),
+        found[b"prev"].decode(),
+        int(found[b"at"]),
+        found[b"r"],
+        found.get(b"worker", b"").decode(),
+    )

@@ -1,0 +1,104 @@
+"""One retry policy for every call: which errors are asked again, how long, and as what it ends."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+from redis import exceptions as rx
+
+from redjob.clock import Clock
+from redjob.errors import RedjobError, ScriptFailed, ServerUnsuitable, StoreFull, StoreUnavailable
+
+log = logging.getLogger("redjob.store")
+
+FIRST_DELAY_S = 0.02
+LAST_DELAY_S = 0.5
+SAY_EVERY_S = 5.0
+
+# The server answered: it did nothing. Asking again is harmless.
+_REFUSED_WORDS = (
+    "LOADING", "BUSY ", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "MISCONF",
+    "NOREPLICAS", "MOVED", "ASK", "NOSCRIPT", "max number of clients", "UNKILLABLE",
+)  # fmt: skip
+_UNSUITABLE = (
+    rx.AuthenticationError,
+    rx.AuthorizationError,
+    rx.NoPermissionError,
+    rx.AuthenticationWrongNumberOfArgsError,
+)
+
+
+class ConnectFailed(Exception):
+    """No connection was made: nothing can have been sent."""
+
+
+_ASKED_AGAIN = (ConnectFailed, rx.RedisError, OSError, TimeoutError)
+
+
+class Tries:
+    """The tries of one call, until `deadline` on the monotonic clock."""
+
+    def __init__(self, what: str, shown: str, deadline: float, clock: Clock, rng: random.Random):
+        self._what = what
+        self._shown = shown
+        self._deadline = deadline
+        self._clock = clock
+        self._rng = rng
+        self._delay_s = FIRST_DELAY_S
+        self._said_at = -SAY_EVERY_S
+        self.unknown = False  # an earlier try ended without a reply: it may have been carried out
+
+    def after(self, exc: BaseException) -> float:
+        """Return how long to wait before the next try, in seconds, with full jitter.
+
+        Raises the RedjobError that the call ends in, when another try is of no use or too late.
+        """
+        if not isinstance(exc, _ASKED_AGAIN):
+            raise exc
+        refused = _is_refused(exc)
+        if not refused and isinstance(exc, rx.ResponseError):
+            raise _final(self._what, exc) from exc
+        if not refused:
+            self.unknown = True
+        now = self._clock.monotonic()
+        if now >= self._deadline:
+            outcome = "unknown" if self.unknown else "refused"
+            raise StoreUnavailable(f"{self._shown}: {reason(exc)}", outcome=outcome) from exc
+        if now - self._said_at >= SAY_EVERY_S:
+            log.warning("redis_unavailable server=%s call=%s reason=%s", self._shown, self._what, reason(exc))
+            self._said_at = now
+        self._delay_s = min(LAST_DELAY_S, self._delay_s * 2)
+        return min(self._rng.uniform(FIRST_DELAY_S, self._delay_s), max(0.0, self._deadline - now))
+
+
+def reason(exc: BaseException) -> str:
+    """Return one line that names the cause, never a URL or a payload."""
+    cause = exc.__cause__ if isinstance(exc, ConnectFailed) and exc.__cause__ else exc
+    return f"{type(cause).__name__}: {str(cause).splitlines()[0][:200] if str(cause) else ''}"
+
+
+def _is_refused(exc: BaseException) -> bool:
+    if isinstance(exc, ConnectFailed):
+        return not isinstance(exc.__cause__, _UNSUITABLE)
+    if isinstance(exc, rx.BusyLoadingError | rx.ReadOnlyError | rx.NoScriptError | rx.MaxConnectionsError):
+        return True
+    text = str(exc)
+    return isinstance(exc, rx.ResponseError) and any(word in text for word in _REFUSED_WORDS)
+
+
+def _final(what: str, exc: rx.ResponseError) -> RedjobError:
+    if isinstance(exc, rx.OutOfMemoryError) or "OOM" in str(exc):
+        return StoreFull()
+    if isinstance(exc, rx.NoPermissionError):
+        return ServerUnsuitable(f"the Redis user may not do this: {reason(exc)}")
+    return ScriptFailed(what, reason(exc))
+
+
+def connect_error(exc: BaseException, shown: str) -> BaseException:
+    """Return what a failed connection means: a ServerUnsuitable for refused credentials, else ConnectFailed."""
+    if isinstance(exc, _UNSUITABLE):
+        return ServerUnsuitable(f"{shown} refuses these credentials: {reason(exc)}")
+    failed = ConnectFailed()
+    failed.__cause__ = exc
+    return failed

@@ -1,0 +1,212 @@
+"""The blocking store: one call at a time on a connection of its own, threads and forks welcome."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from redis import exceptions as rx
+from redis.backoff import NoBackoff
+from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
+from redis.retry import Retry as RedisRetry
+
+from redjob.calls.call import Arg, Call, read_reply
+from redjob.calls.reads import Query
+from redjob.calls.scripts import ScriptSet
+from redjob.clock import Clock, SystemClock
+from redjob.keys import Keyspace
+from redjob.store.facts import parse_info
+from redjob.store.namespace import keyspace_from, namespace_query
+from redjob.store.policy import Tries, connect_error
+from redjob.store.settings import StoreSettings
+
+T = TypeVar("T")
+_CLASSES: dict[str, Any] = {
+    "tcp": Connection,
+    "tls": SSLConnection,
+    "unix": UnixDomainSocketConnection,
+}
+
+
+class SyncLink:
+    """One connection, with the run_id of the server behind it and the clock offset measured on it."""
+
+    __slots__ = ("connection", "offset_ms", "pack", "run_id")
+
+    def __init__(self, settings: StoreSettings, clock: Clock) -> None:
+        try:
+            self.connection: Any = _CLASSES[settings.kind](
+                **settings.options,
+                socket_timeout=settings.reply_timeout_s,
+                retry=RedisRetry(NoBackoff(), 0),
+                decode_responses=False,
+                protocol=2,
+            )
+            self.connection.connect()
+            self.pack = self.connection.pack_command
+            info = parse_info(self.exchange(("INFO", "server")))
+            before = clock.wall_ms()
+            seconds, micros = self.exchange(("TIME",))
+        except (rx.RedisError, OSError) as exc:
+            raise connect_error(exc, settings.shown) from exc
+        self.run_id = info.get("run_id", "")
+        self.offset_ms = int(seconds) * 1000 + int(micros) // 1000 - (before + clock.wall_ms()) // 2
+
+    def exchange(self, command: tuple[Arg, ...]) -> Any:
+        """Send one command and return its reply."""
+        self.connection.send_packed_command(self.pack(*command), check_health=False)
+        return self.connection.read_response()
+
+    def exchange_all(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
+        """Send commands in one write; error replies are returned in their places."""
+        packed = b"".join(part for command in commands for part in self.pack(*command))
+        self.connection.send_packed_command([packed], check_health=False)
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(self.connection.read_response(disconnect_on_error=False))
+            except rx.ResponseError as exc:
+                replies.append(exc)
+        return replies
+
+    def close(self) -> None:
+        """Close without a word to the server."""
+        self.connection.disconnect()
+
+
+class SyncStore:
+    """Sends calls and queries of one namespace. Safe to share between threads, and over a fork."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        namespace: str = "redjob",
+        *,
+        partitions: int | None = None,
+        clock: Clock | None = None,
+        scripts: ScriptSet | None = None,
+    ) -> None:
+        self.settings = settings
+        self.namespace = namespace
+        self.offset_ms = 0  # the server's clock minus ours
+        self._asked = partitions
+        self._clock = clock or SystemClock()
+        self._scripts = scripts or ScriptSet()
+        self._idle: deque[SyncLink] = deque()
+        self._pid = os.getpid()
+        self._rng = random.Random()
+        self._keyspace: Keyspace | None = None
+
+    @property
+    def keys(self) -> Keyspace:
+        """The namespace's keys; the number of partitions is read from Redis at first use.
+
+        Raises NotReady when no scheduler has opened the namespace, PartitionMismatch for another P.
+        """
+        if self._keyspace is None:
+            found = self.query(namespace_query(self.namespace))
+            self._keyspace = keyspace_from(self.namespace, found, self._asked)
+        return self._keyspace
+
+    def now_ms(self) -> int:
+        """The server's clock as last measured, wall ms."""
+        return self._clock.wall_ms() + self.offset_ms
+
+    def call(self, call: Call[T], *, deadline_s: float | None = None) -> T:
+        """Send a call until it is answered.
+
+        Raises what its refusal stands for (`read_reply`), StoreFull, StoreUnavailable.
+        """
+        tries: Tries | None = None
+        while True:
+            try:
+                raw = self._once(call)
+            except Exception as exc:  # noqa: BLE001 - the policy raises what it does not know
+                tries = tries or self._tries(call.script, deadline_s)
+                self._wait(tries, exc)
+                if tries.unknown and call.again_at >= 0:
+                    call.args[call.again_at] = "1"
+                continue
+            return read_reply(call, raw, self.namespace)
+
+    def query(self, query: Query[T], *, deadline_s: float | None = None) -> T:
+        """Send plain reads in one pipeline. Raises StoreUnavailable."""
+        tries: Tries | None = None
+        while True:
+            try:
+                replies = self._replies(query)
+            except Exception as exc:  # noqa: BLE001 - as above
+                tries = tries or self._tries("read", deadline_s)
+                self._wait(tries, exc)
+                continue
+            return query.read(replies)
+
+    def close(self) -> None:
+        """Close idle connections; a later call opens new ones."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _once(self, call: Call[Any]) -> Any:
+        link = self._take_link()
+        try:
+            if call.run_id_at >= 0:
+                call.args[call.run_id_at] = link.run_id
+            script = self._scripts[call.script]
+            rest = (len(call.keys), *call.keys, *call.args)
+            try:
+                raw = link.exchange(("EVALSHA", script.sha, *rest))
+            except rx.NoScriptError:
+                raw = link.exchange(("EVAL", script.text, *rest))
+        except rx.ResponseError as exc:
+            self._keep_or_close(link, exc)
+            raise
+        except BaseException:
+            link.close()  # a reply may still be on its way: nobody may read it as his own
+            raise
+        self._idle.append(link)
+        return raw
+
+    def _replies(self, query: Query[Any]) -> list[Any]:
+        if not query.commands:
+            return []
+        link = self._take_link()
+        try:
+            replies = link.exchange_all(query.commands)
+        except BaseException:
+            link.close()
+            raise
+        for reply in replies:
+            if isinstance(reply, rx.ResponseError):
+                self._keep_or_close(link, reply)
+                raise reply
+        self._idle.append(link)
+        return replies
+
+    def _take_link(self) -> SyncLink:
+        if os.getpid() != self._pid:  # after a fork the parent's sockets are not ours to use or shut
+            self._pid = os.getpid()
+            self._idle = deque()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            link = SyncLink(self.settings, self._clock)
+            self.offset_ms = link.offset_ms
+            return link
+
+    def _keep_or_close(self, link: SyncLink, exc: rx.ResponseError) -> None:
+        # read_response has shut the connection on some errors; a READONLY primary must be left too
+        if isinstance(exc, rx.ReadOnlyError) or not link.connection.is_connected:
+            link.close()
+        else:
+            self._idle.append(link)
+
+    def _tries(self, what: str, deadline_s: float | None) -> Tries:
+        limit = self._clock.monotonic() + (deadline_s or self.settings.deadline_s)
+        return Tries(what, self.settings.shown, limit, self._clock, self._rng)
+
+    def _wait(self, tries: Tries, exc: BaseException) -> None:
+        delay_s = tries.after(exc)
+        self._clock.sleep(delay_s)
