@@ -11,7 +11,10 @@ _NS_PER_MS = 1_000_000
 
 
 class Clock(Protocol):
-    """The two readings of time that redjob uses; ``redjob.testing.ManualClock`` is the other one."""
+    """The two readings of time that redjob uses, and how synchronous code waits.
+
+    `SystemClock` is the real one, ``redjob.testing.ManualClock`` the one that tests move.
+    """
 
     def wall_ms(self) -> int:
         """Return Unix time in milliseconds: for what is stored or compared with stored times.
@@ -28,7 +31,7 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Block this thread for so long."""
+        """Block this thread for `seconds`; async code awaits its event loop instead."""
         ...
 
 
@@ -46,5 +49,5 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Block this thread for so long."""
+        """Block this thread for `seconds`."""
         time.sleep(seconds)

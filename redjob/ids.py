@@ -29,7 +29,9 @@ _FREE_BITS = 0xFFFFFFFF_FFFF_0FFF_3FFF_FFFFFFFFFFFF
 _V7 = 0x7000_8000_000000000000
 _V7_RANDOM = _FREE_BITS & 0xFFFF_FFFF_FFFFFFFF0000
 _V8 = 0x8000_8000_000000000000
-_JOB_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[78][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{8}[0-3][0-9a-f]{3}")
+_JOB_ID = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[78][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{8}[0-3][0-9a-f]{3}"
+)
 
 
 class JobIds:
@@ -58,9 +60,13 @@ def new_id(now_ms: int, slot: int, random_bits: int) -> str:
     Raises InvalidArgument for a slot that does not exist or a time outside 48 bits.
     """
     if not 0 <= slot < SLOTS:
-        raise InvalidArgument("slot", f"is {slot}, outside 0..{SLOTS - 1}", "pass the slot of a Redis key or job id")
+        raise InvalidArgument(
+            "slot", f"is {slot}, outside 0..{SLOTS - 1}", "pass the slot of a Redis key or job id"
+        )
     if not 0 <= now_ms <= _MAX_MS:
-        raise InvalidArgument("now_ms", f"is {now_ms}, outside 48 bits", "pass Unix time in milliseconds")
+        raise InvalidArgument(
+            "now_ms", f"is {now_ms}, outside 48 bits", "pass Unix time in milliseconds"
+        )
     return _spell(now_ms << 80 | random_bits << 16 & _V7_RANDOM | _V7 | slot)
 
 
@@ -102,7 +108,9 @@ def slot_of(job_id: str) -> int:
     hyphens, version 7 or 8.
     """
     if _JOB_ID.fullmatch(job_id) is None:
-        raise InvalidArgument("job_id", f"is not a job id: {job_id!r:.80}", "pass the id that enqueue returned")
+        raise InvalidArgument(
+            "job_id", f"is not a job id: {job_id!r:.80}", "pass the id that enqueue returned"
+        )
     return int(job_id[-4:], 16)
 
 
@@ -136,7 +144,9 @@ def _utf8(field: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidArgument(field, "is not valid Unicode (a lone surrogate)", "decode it as UTF-8 first") from error
+        raise InvalidArgument(
+            field, "is not valid Unicode (a lone surrogate)", "decode it as UTF-8 first"
+        ) from error
 
 
 # The system's entropy, drawn in blocks as a system call an id would cost more than the id itself.

@@ -106,7 +106,9 @@ def quorum_tag(index: int) -> str:
     The rule is that of `hash_tag`, over five ranges.  Raises InvalidArgument outside 0..4.
     """
     if not 0 <= index < QUORUM_KEYS:
-        raise InvalidArgument("index", f"is {index}, outside 0..{QUORUM_KEYS - 1}", "count quorum keys from 0")
+        raise InvalidArgument(
+            "index", f"is {index}, outside 0..{QUORUM_KEYS - 1}", "count quorum keys from 0"
+        )
     return _tag("q", index, _share(index, QUORUM_KEYS))
 
 

@@ -147,6 +147,19 @@ def test_an_item_is_not_returned_one_millisecond_before_its_time() -> None:
         assert wheel.advance(NOW_MS + width) == [(NOW_MS + width, f"{width}")]
 
 
+@pytest.mark.parametrize("width", LEVEL_WIDTHS_MS)
+def test_an_item_in_the_last_millisecond_of_a_slot_does_not_come_with_the_one_before(
+    width: int,
+) -> None:
+    border_ms = NOW_MS // width * width
+    wheel: TimingWheel[str] = TimingWheel(border_ms)
+    last_ms = border_ms + 2 * width - 1
+    wheel.add(last_ms - 1, "last but one")
+    wheel.add(last_ms, "last")
+    assert wheel.advance(last_ms - 1) == [(last_ms - 1, "last but one")]
+    assert wheel.advance(last_ms) == [(last_ms, "last")]
+
+
 def test_items_already_due_come_with_the_next_advance_and_keep_their_times() -> None:
     wheel: TimingWheel[str] = TimingWheel(NOW_MS)
     wheel.add(NOW_MS, "now")
