@@ -9,7 +9,7 @@
 -- ARGV[4] incarnation to install when meta is created, '' when it must be there already
 -- ARGV[5] layout      version of keys and formats
 -- ARGV[6] depth_limit default of queues without one: a number or none
--- ARGV[7] grace_ms    reclaim and requeue wait this long after a changed run_id
+-- ARGV[7] grace_ms    reclaim and requeue wait this long after a changed run_id, for workers to be heard
 -- Returns: OK, seq, durable_seq, now_ms, incarnation, run_id before ('' when created), tag
 --   · the same epoch and nonce again give the same reply
 -- Refuses: NOTREADY meta is missing and may not be created; FENCED, epoch: the stored one is not lower
@@ -28,7 +28,7 @@ if not meta[1] then
   redis.call('HSET', KEYS[1], 'incarnation', ARGV[4], 'state', 'RUNNING', 'seq', seq, 'tag', '',
     'durable_seq', '0', 'postgres', '0', 'created_ms', now_ms)
 end
-if meta[2] ~= ARGV[3] then
+if meta[2] ~= '' and meta[2] ~= ARGV[3] then
   redis.call('HSET', KEYS[1], 'grace_until', string.format('%.0f', now_ms + tonumber(ARGV[7])))
 end
 redis.call('HSET', KEYS[1], 'run_id', ARGV[3], 'epoch', ARGV[1], 'layout', ARGV[5], 'depth_limit', ARGV[6])
