@@ -60,7 +60,7 @@ check-lint: $(VENV)/.dev
 	@$(PY) -m ruff check .
 
 check-imports: $(VENV)/.dev
-	@$(VENV)/bin/lint-imports
+	@$(VENV)/bin/lint-imports --no-logo
 
 check-mypy: $(VENV)/.dev
 	@$(PY) -m mypy

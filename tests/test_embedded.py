@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ import os, sys
 from redjob.embedded import EmbeddedServer
 server = EmbeddedServer(sys.argv[1]).start()
 print(server.pid, server.port, flush=True)
+# then
 os.kill(os.getpid(), 9)
 """
 
@@ -94,15 +96,34 @@ def test_a_directory_is_served_once(own_server: OwnServerFactory) -> None:
     assert server.running
 
 
-def test_the_server_of_a_crashed_parent_is_replaced(tmp_path: Path) -> None:
+def _crash_a_parent(directory: Path, then: str = "") -> tuple[int, int]:
+    """Let a process start a server and die; returns the server's pid and port."""
     parent = subprocess.run(
-        [sys.executable, "-c", _CRASHING_PARENT, tmp_path],
+        [sys.executable, "-c", _CRASHING_PARENT.replace("# then", then), directory],
         capture_output=True,
         text=True,
         check=False,
     )
     assert parent.returncode == -signal.SIGKILL, parent.stderr
-    pid, port = map(int, parent.stdout.split())
+    pid, port = parent.stdout.split()
+    return int(pid), int(port)
+
+
+def test_a_server_ends_with_its_parent_and_keeps_its_data(tmp_path: Path) -> None:
+    pid, _ = _crash_a_parent(
+        tmp_path, "import redis; redis.Redis.from_url(server.url).set('key', 'value')"
+    )
+    end_by = time.monotonic() + 10
+    while _is_alive(pid):
+        assert time.monotonic() < end_by
+        time.sleep(0.01)
+    with EmbeddedServer(tmp_path) as server, _client(server) as client:
+        assert client.get("key") == "value"
+
+
+def test_a_server_that_outlived_its_parent_is_replaced(tmp_path: Path) -> None:
+    pid, port = _crash_a_parent(tmp_path, "os.kill(server._guard._process.pid, 9)")
+    assert _is_alive(pid)
     with redis.Redis(port=port) as client:
         client.set("key", "value")
     with EmbeddedServer(tmp_path) as server, _client(server) as client:

@@ -4,8 +4,8 @@ Invariants:
 
 - One process at a time uses a directory: `start` holds a lock file that the kernel drops when
   its holder dies. Two servers on one append-only file would destroy it.
-- A server that outlived a crashed parent is found by its pid file and stopped before the next
-  one opens the same files.
+- A server does not outlive its parent: a guard stops it when the parent crashes. One that is
+  still there is found by its pid file and stopped before the next one opens the same files.
 - The port stays the same from the first start on, so that clients can come back after `restart`.
 """
 
@@ -24,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Self
 from redjob.embedded.binary import ServerBinary, require_server
 from redjob.embedded.directory import PID_FILE, lock_directory, stop_leftover
 from redjob.embedded.errors import ServerStartFailed
+from redjob.embedded.guard import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +74,7 @@ class EmbeddedServer:
         self._appendonly = appendonly
         self._extra_args = tuple(extra_args)
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
         self._lock: IO[bytes] | None = None
 
     @property
@@ -93,7 +95,12 @@ class EmbeddedServer:
     @property
     def running(self) -> bool:
         """Whether the process is alive."""
-        return self._process is not None and self._process.poll() is None
+        if self._process is None:
+            return False
+        if self._process.poll() is not None:
+            self._release()
+            return False
+        return True
 
     def start(self, *, timeout_s: float = 30.0) -> Self:
         """Start the server and wait until it answers; a running one is left alone.
@@ -104,7 +111,6 @@ class EmbeddedServer:
         """
         if self.running:
             return self
-        self._release()
         binary = self._binary = self._binary or require_server().path
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = lock_directory(self.directory)
@@ -177,9 +183,11 @@ class EmbeddedServer:
                 close_fds=True,
                 start_new_session=True,
             )
+        self._guard = Guard(self._process.pid)
         while not _answers(self._port, self._process.pid):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(_POLL_S)
+                self._dismiss_guard()
                 tail = _log_since(log_path, log_start)
                 if "Address already in use" in tail:
                     raise _PortTaken
@@ -214,9 +222,15 @@ class EmbeddedServer:
         """Forget a process that has ended and let others use the directory."""
         self._process = None
         atexit.unregister(self._stop_at_exit)
+        self._dismiss_guard()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def _dismiss_guard(self) -> None:
+        if self._guard is not None:
+            self._guard.release()
+            self._guard = None
 
 
 def _free_port() -> int:

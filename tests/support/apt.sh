@@ -35,11 +35,11 @@ chmod 755 "$policy"
 
 echo "installing $package (for $command) from the system's packages"
 export DEBIAN_FRONTEND=noninteractive
-wait_for_lock="-o DPkg::Lock::Timeout=120"
-# shellcheck disable=SC2086  # two words
-apt-get $wait_for_lock -qq update
+options="-qq -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0"
+# shellcheck disable=SC2086  # several words
+apt-get $options update
 # shellcheck disable=SC2086
-apt-get $wait_for_lock -qq install --no-install-recommends "$package" >/dev/null
+apt-get $options install --no-install-recommends "$package" >/dev/null
 
 if [ -d /run/systemd/system ] && [ -e "/lib/systemd/system/$package.service" ]; then
     systemctl disable --quiet "$package.service"
