@@ -73,8 +73,9 @@ def new_id(now_ms: int, slot: int, random_bits: int) -> str:
 def keyed_job_id(namespace: str, tenant: str, key: str) -> str:
     """Return the id of the job with this idempotency key: always the same UUIDv8.
 
-    SHA-256 of ``redjob:key NUL namespace NUL tenant NUL key``; the slot is its bytes 16 and 17, big
-    endian, modulo 16384.  The key comes last and may hold anything; it is compared byte by byte,
+    The first 16 bytes of the SHA-256 of ``redjob:key NUL namespace NUL tenant NUL key``, with the
+    UUID's version and variant and, as the last two bytes, the slot: digest bytes 16 and 17, big
+    endian, modulo 16384.  The key comes last and may hold anything; it is hashed byte for byte,
     without Unicode normalisation.  Raises InvalidArgument for a name that holds NUL or text that
     is not valid Unicode.
     """
