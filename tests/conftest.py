@@ -54,6 +54,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     marker = metafunc.definition.get_closest_marker("server")
     wanted = marker.args if marker else _DEFAULT_KINDS
+    unknown = set(wanted) - set(get_args(ServerKind))
+    if unknown:
+        message = f"{metafunc.definition.nodeid}: no such server: {', '.join(sorted(unknown))}"
+        raise pytest.UsageError(message)
     available = _available_kinds(metafunc.config)
     kinds = [kind for kind in wanted if kind in available]
     reason = f"no {' or '.join(wanted)} server here (or not chosen by --server)"
