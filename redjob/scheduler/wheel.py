@@ -1,8 +1,8 @@
 """The timing wheel: the owner's in-memory tier of due times, a pure data structure of integers.
 
 Hierarchical timing wheel after Varghese & Lauck, "Hashed and Hierarchical Timing Wheels" (SOSP
-1987, scheme 7), read digit by digit: a time is written with one digit a level, the lowest of 8 bits
-(256 slots of 1 ms), four more of 6 bits (64 slots each), 2**32 ms (49 days) in all.
+1987, scheme 7), read digit by digit: a time is written with one digit a level, of 8, 8, 6, 6 and 4
+bits from the lowest (256 slots of 1 ms, 256 of 256 ms …), 2**32 ms (49 days) in all.
 
 **Model.** An item lies on the level of the highest digit in which its time differs from the
 wheel's, in the slot of that digit; if they differ above the top level it lies in `far`, one list
@@ -26,7 +26,9 @@ from redjob.errors import InvalidArgument
 
 T = TypeVar("T")
 
-_DIGIT_BITS = (8, 6, 6, 6, 6)
+# The second is wide too: at each end of its span all that lies just ahead is placed anew in one go,
+# a pause that comes every 65 s so, and would come every 16 s with 6 bits.
+_DIGIT_BITS = (8, 8, 6, 6, 4)
 _TOP_BITS = sum(_DIGIT_BITS)
 _SLOT_COUNT = sum(1 << bits for bits in _DIGIT_BITS)
 

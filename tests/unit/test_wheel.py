@@ -17,7 +17,7 @@ from redjob.scheduler.wheel import TimingWheel
 
 NOW_MS = 1_790_000_000_000
 DAY_MS = 86_400_000
-LEVEL_WIDTHS_MS = [1 << 8, 1 << 14, 1 << 20, 1 << 26, 1 << 32]
+LEVEL_WIDTHS_MS = [1 << 8, 1 << 16, 1 << 22, 1 << 28, 1 << 32]
 MOST_MOVES = 6  # five cascades and the expiry
 
 
