@@ -172,7 +172,7 @@ class EmbeddedServer:
         log_path = self.directory / _LOG_FILE
         with log_path.open("ab") as log:
             log_start = log.tell()
-            # A session of its own: Ctrl-C in a terminal reaches the parent alone, which then
+            # A process group of its own: Ctrl-C in a terminal reaches the parent alone, which then
             # stops the server after its clients.
             self._process = subprocess.Popen(
                 [binary, *self._arguments()],
