@@ -54,8 +54,8 @@ local function move(id, job, result, at)
   if lease and tonumber(lease) > now_ms then return 'L' end
   if not lease and run == '' then return 'L' end -- neither half is there: not running
   if redis.call('EXISTS', job) == 0 then return 'N' end
-  local attempt = string.match(run, '^%d+') or
-    string.match(redis.call('HGET', KEYS[5], id) or '1', '^%d+')
+  local attempt = string.match(run, '^%d+') -- else the one after those that have ended
+    or string.match(redis.call('HGET', KEYS[5], id) or '0', '^%d+') + 1
   local line = id .. ' ' .. string.sub(head, 10, 19)
   local code = 'M'
   if outcome == 'R' and redis.call('HEXISTS', KEYS[7], id) == 1 then

@@ -1,11 +1,11 @@
-"""Calls that the sweeper makes: reclaim, requeue."""
+"""Calls that the sweeper makes: reclaim, requeue, purge, recount."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from redjob.calls.call import Arg, Call
+from redjob.calls.call import Arg, Call, Position, position
 from redjob.calls.work import Codes, End, queue_numbers, read_codes
 from redjob.keys import PartitionKeys
 
@@ -50,3 +50,40 @@ def requeue(
     ]  # fmt: skip
     args: list[Arg] = [tag, "", grace_ms, *[entry for _, entry in jobs]]
     return Call("requeue", part, keys, args, read_codes, run_id_at=1)
+
+
+def purge(
+    part: PartitionKeys, queue: str, jobs: Sequence[tuple[str, bytes]], *, keep_ms: int, tag: str
+) -> Call[Codes]:
+    """Drop dead jobs of one queue, as (id, stub or b""), that died at least keep_ms ago.
+
+    M dropped, = repeat, Y died too lately, A not dead.
+    """
+    keys = [
+        part.meta, part.journal, part.queue(queue).dead, part.attempts, part.finished,
+    ]  # fmt: skip
+    args: list[Arg] = [tag, keep_ms]
+    for job_id, stub in jobs:
+        keys += (part.job(job_id), part.result(job_id))
+        args.append(stub)
+    return Call("purge", part, keys, args, read_codes)
+
+
+class Recounted(NamedTuple):
+    """Reply of recount: the depth that was stored, the depth that is, and how many entries went."""
+
+    at: Position
+    before: int
+    depth: int
+    settled: int
+
+
+def recount(part: PartitionKeys, queue: str, entries: Sequence[str]) -> Call[Recounted]:
+    """Set a queue's depth to what its stream holds, without pending entries that no job names."""
+    q = part.queue(queue)
+    keys = [part.meta, part.dispatched, q.flow, q.stream]
+    return Call("recount", part, keys, list(entries), _read_recounted)
+
+
+def _read_recounted(raw: list[Any]) -> Recounted:
+    return Recounted(position(raw), raw[4], raw[5], raw[6])
