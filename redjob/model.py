@@ -30,9 +30,7 @@ class JobState(StrEnum):
         return self in TERMINAL
 
 
-TERMINAL = frozenset(
-    {JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED}
-)
+TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED})
 
 # The letter of a state in journal lines, script replies and tombstones; R (ready) is DISPATCHED too.
 LETTERS = {
@@ -147,7 +145,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last: str | None = None
     dead: Literal["failure", "crash", "rejected"] | None = None
     error: ErrorInfo | None = None
-    checkpoint: msgspec.Raw | None = None
+    checkpoint: msgspec.Raw = msgspec.Raw()  # empty for none: msgspec cannot read Raw in a union
 
 
 class Attempts(msgspec.Struct, frozen=True):
