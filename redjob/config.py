@@ -57,12 +57,18 @@ class SchedulerConfig:
     grace_ms: int = 30_000
 
     def __post_init__(self) -> None:
-        if self.depth_limit != "none" and not (self.depth_limit.isdigit() and int(self.depth_limit) > 0):
-            raise InvalidArgument("depth_limit", f"is {self.depth_limit!r}", "pass a positive number or none")
+        if self.depth_limit != "none" and not (
+            self.depth_limit.isdigit() and int(self.depth_limit) > 0
+        ):
+            raise InvalidArgument(
+                "depth_limit", f"is {self.depth_limit!r}", "pass a positive number or none"
+            )
         _positive("renew_every_s", self.renew_every_s)
         if self.renew_every_s * 1000 * 2 > self.lease_ttl_ms - self.margin_ms:
             raise InvalidArgument(
-                "renew_every_s", "leaves no second chance before the lease ends", "use a quarter of the TTL"
+                "renew_every_s",
+                "leaves no second chance before the lease ends",
+                "use a quarter of the TTL",
             )
 
 
@@ -86,7 +92,9 @@ class WorkerConfig:
             _positive(name, getattr(self, name))
         if self.heartbeat_s * 2 > self.lease_s:
             raise InvalidArgument(
-                "heartbeat_s", f"is {self.heartbeat_s}, more than half of lease_s", "use a third of lease_s"
+                "heartbeat_s",
+                f"is {self.heartbeat_s}, more than half of lease_s",
+                "use a third of lease_s",
             )
 
 
@@ -103,7 +111,14 @@ class SweeperConfig:
     batch: int = 200
 
     def __post_init__(self) -> None:
-        for name in ("every_s", "lease_s", "never_begun_s", "overdue_s", "scan_every_s", "dead_keep_s"):
+        for name in (
+            "every_s",
+            "lease_s",
+            "never_begun_s",
+            "overdue_s",
+            "scan_every_s",
+            "dead_keep_s",
+        ):
             _positive(name, getattr(self, name))
 
 

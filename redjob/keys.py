@@ -85,11 +85,11 @@ class PartitionKeys:
         return self.job_prefix + job_id
 
     def result(self, job_id: str) -> str:
-        """string with TTL, JSON: how the job ended and what it returned."""
+        """String with TTL, JSON: how the job ended and what it returned."""
         return self.result_prefix + job_id
 
     def taken(self, worker: str) -> str:
-        """string with TTL: request id and ids of the worker's last take."""
+        """String with TTL: request id and ids of the worker's last take."""
         return f"{self.base}taken:{worker}"
 
     def queue(self, queue: str) -> QueueKeys:

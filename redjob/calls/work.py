@@ -46,9 +46,7 @@ def take(
 
 def _read_taken(raw: list[Any]) -> Taken:
     flat = raw[6]
-    starts = [
-        Start(flat[i].decode(), flat[i + 1], flat[i + 2]) for i in range(0, len(flat), 3)
-    ]
+    starts = [Start(flat[i].decode(), flat[i + 1], flat[i + 2]) for i in range(0, len(flat), 3)]
     return Taken(position(raw), raw[4] == 1, [s.decode() for s in raw[5]], starts)
 
 
@@ -163,5 +161,3 @@ def queue_numbers(queues: Iterable[str]) -> dict[str, int]:
         if queue not in numbers:
             numbers[queue] = len(numbers) + 1
     return numbers
-
-

@@ -130,7 +130,9 @@ class AsyncStore:
         Raises NotReady, PartitionMismatch, ServerUnsuitable, StoreUnavailable.
         """
         if self._keyspace is None:
-            query = open_query(self.namespace, create) if create else namespace_query(self.namespace)
+            query = (
+                open_query(self.namespace, create) if create else namespace_query(self.namespace)
+            )
             found = await self.query(query, deadline_s=deadline_s)
             self._keyspace = keyspace_from(self.namespace, found, self._asked)
         return self._keyspace
@@ -179,7 +181,8 @@ class AsyncStore:
         for call, raw in zip(calls, raws, strict=True):
             try:
                 if isinstance(raw, rx.NoScriptError):
-                    results.append(await self.call(call))
+                    again: T = await self.call(call)
+                    results.append(again)
                 elif isinstance(raw, rx.ResponseError):
                     self._tries(call.script, 0.0).after(raw)
                 else:
@@ -203,7 +206,7 @@ class AsyncStore:
                 replies = await self._replies(commands, ()) if commands else []
                 errors = [reply for reply in replies if isinstance(reply, rx.ResponseError)]
                 if errors:
-                    raise errors[0]
+                    raise errors[0]  # noqa: TRY301 - an error reply is judged like a broken connection
             except Exception as exc:  # noqa: BLE001 - the policy raises what it does not know
                 tries = tries or self._tries("read", deadline_s)
                 await asyncio.sleep(tries.after(exc))

@@ -12,7 +12,9 @@ MIN_VALKEY = (7, 2)
 
 def parse_info(text: bytes) -> dict[str, str]:
     """Read the reply of INFO, all sections in one."""
-    pairs = (line.split(":", 1) for line in text.decode("utf-8", "replace").splitlines() if ":" in line)
+    pairs = (
+        line.split(":", 1) for line in text.decode("utf-8", "replace").splitlines() if ":" in line
+    )
     return {name: value for name, value in pairs}  # noqa: C416 - pairs are lists
 
 

@@ -39,7 +39,9 @@ _ASKED_AGAIN = (ConnectFailed, rx.RedisError, OSError, TimeoutError)
 class Tries:
     """The tries of one call, until `deadline` on the monotonic clock."""
 
-    def __init__(self, what: str, shown: str, deadline: float, clock: Clock, rng: random.Random):
+    def __init__(
+        self, what: str, shown: str, deadline: float, clock: Clock, rng: random.Random
+    ) -> None:
         self._what = what
         self._shown = shown
         self._deadline = deadline
@@ -66,7 +68,12 @@ class Tries:
             outcome = "unknown" if self.unknown else "refused"
             raise StoreUnavailable(f"{self._shown}: {reason(exc)}", outcome=outcome) from exc
         if now - self._said_at >= SAY_EVERY_S:
-            log.warning("redis_unavailable server=%s call=%s reason=%s", self._shown, self._what, reason(exc))
+            log.warning(
+                "redis_unavailable server=%s call=%s reason=%s",
+                self._shown,
+                self._what,
+                reason(exc),
+            )
             self._said_at = now
         self._delay_s = min(LAST_DELAY_S, self._delay_s * 2)
         return min(self._rng.uniform(FIRST_DELAY_S, self._delay_s), max(0.0, self._deadline - now))
@@ -81,7 +88,9 @@ def reason(exc: BaseException) -> str:
 def _is_refused(exc: BaseException) -> bool:
     if isinstance(exc, ConnectFailed):
         return not isinstance(exc.__cause__, _UNSUITABLE)
-    if isinstance(exc, rx.BusyLoadingError | rx.ReadOnlyError | rx.NoScriptError | rx.MaxConnectionsError):
+    if isinstance(
+        exc, rx.BusyLoadingError | rx.ReadOnlyError | rx.NoScriptError | rx.MaxConnectionsError
+    ):
         return True
     text = str(exc)
     return isinstance(exc, rx.ResponseError) and any(word in text for word in _REFUSED_WORDS)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from redis.connection import parse_url
+from redis.connection import parse_url  # pyright: ignore[reportUnknownVariableType] - untyped
 
 from redjob.errors import InvalidArgument
 
@@ -50,7 +50,7 @@ def settings_from_url(url: str, *, deadline_s: float = DEADLINE_S) -> StoreSetti
     if scheme in _LATER:
         raise InvalidArgument("redis_url", f"{scheme}:// is not supported yet", "use redis://")
     try:
-        found: dict[str, Any] = dict(parse_url(url))
+        found: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call] # redis-py has no types here
     except ValueError as exc:
         raise InvalidArgument(
             "redis_url", f"cannot be read ({redact(url)})", "use redis://host:6379/0"
@@ -59,7 +59,7 @@ def settings_from_url(url: str, *, deadline_s: float = DEADLINE_S) -> StoreSetti
     return StoreSettings(kind, _keep(found), redact(url), deadline_s=deadline_s)
 
 
-def settings_from_client(client: Any, *, deadline_s: float = DEADLINE_S) -> StoreSettings:
+def settings_from_client(client: object, *, deadline_s: float = DEADLINE_S) -> StoreSettings:
     """Read how a user's own redis client connects; its connections and decoding stay its own.
 
     Raises InvalidArgument for an object that is not a redis-py client of one server.

@@ -24,6 +24,7 @@ from redjob.store.policy import Tries, connect_error
 from redjob.store.settings import StoreSettings
 
 T = TypeVar("T")
+LONGEST_BLOCK_S = 5.0  # what a blocking command may wait
 _CLASSES: dict[str, Any] = {
     "tcp": Connection,
     "tls": SSLConnection,
@@ -36,11 +37,11 @@ class SyncLink:
 
     __slots__ = ("connection", "offset_ms", "pack", "run_id")
 
-    def __init__(self, settings: StoreSettings, clock: Clock) -> None:
+    def __init__(self, settings: StoreSettings, clock: Clock, block_s: float = 0.0) -> None:
         try:
             self.connection: Any = _CLASSES[settings.kind](
                 **settings.options,
-                socket_timeout=settings.reply_timeout_s,
+                socket_timeout=settings.reply_timeout_s + block_s,
                 retry=RedisRetry(NoBackoff(), 0),
                 decode_responses=False,
                 protocol=2,
@@ -96,6 +97,7 @@ class SyncStore:
         self._clock = clock or SystemClock()
         self._scripts = scripts or ScriptSet()
         self._idle: deque[SyncLink] = deque()
+        self._blocking: deque[SyncLink] = deque()
         self._pid = os.getpid()
         self._rng = random.Random()
         self._keyspace: Keyspace | None = None
@@ -144,10 +146,31 @@ class SyncStore:
                 continue
             return query.read(replies)
 
+    def block(self, command: tuple[Arg, ...], block_s: float) -> Any:
+        """Send a command that waits up to block_s (≤ LONGEST_BLOCK_S), once.
+
+        On a connection that no call shares, and that waits for a reply longer than the command
+        blocks. Raises StoreUnavailable.
+        """
+        assert block_s <= LONGEST_BLOCK_S, "the connection would give up before the server"
+        try:
+            link = self._take_blocking_link()
+            try:
+                reply = link.exchange(command)
+            except BaseException:
+                link.close()
+                raise
+        except Exception as exc:
+            self._tries(str(command[0]), 0.0).after(exc)
+            raise
+        self._blocking.append(link)
+        return reply
+
     def close(self) -> None:
         """Close idle connections; a later call opens new ones."""
-        while self._idle:
-            self._idle.pop().close()
+        for links in (self._idle, self._blocking):
+            while links:
+                links.pop().close()
 
     def _once(self, call: Call[Any]) -> Any:
         link = self._take_link()
@@ -186,15 +209,27 @@ class SyncStore:
         return replies
 
     def _take_link(self) -> SyncLink:
-        if os.getpid() != self._pid:  # after a fork the parent's sockets are not ours to use or shut
-            self._pid = os.getpid()
-            self._idle = deque()
+        self._notice_fork()
         try:
             return self._idle.pop()
         except IndexError:
             link = SyncLink(self.settings, self._clock)
             self.offset_ms = link.offset_ms
             return link
+
+    def _take_blocking_link(self) -> SyncLink:
+        self._notice_fork()
+        try:
+            return self._blocking.pop()
+        except IndexError:
+            return SyncLink(self.settings, self._clock, LONGEST_BLOCK_S)
+
+    def _notice_fork(self) -> None:
+        """Forget the parent's connections in a child: they are not ours to use or shut."""
+        if os.getpid() != self._pid:
+            self._pid = os.getpid()
+            self._idle = deque()
+            self._blocking = deque()
 
     def _keep_or_close(self, link: SyncLink, exc: rx.ResponseError) -> None:
         # read_response has shut the connection on some errors; a READONLY primary must be left too
@@ -204,7 +239,8 @@ class SyncStore:
             self._idle.append(link)
 
     def _tries(self, what: str, deadline_s: float | None) -> Tries:
-        limit = self._clock.monotonic() + (deadline_s or self.settings.deadline_s)
+        wait_s = self.settings.deadline_s if deadline_s is None else deadline_s
+        limit = self._clock.monotonic() + wait_s
         return Tries(what, self.settings.shown, limit, self._clock, self._rng)
 
     def _wait(self, tries: Tries, exc: BaseException) -> None:
