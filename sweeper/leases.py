@@ -14,7 +14,7 @@ from redjob.config import SweeperConfig
 from redjob.ids import new_token
 from redjob.keys import PartitionKeys
 from redjob.store.aio import AsyncStore
-from redjob.sweeper.reading import Outages, chunks, read_each, read_records
+from redjob.sweeper.reading import Outages, chunks, read_each, read_records, spared
 from redjob.sweeper.swept import Swept
 from redjob.sweeper.verdict import Verdict, judge
 
@@ -42,7 +42,8 @@ class LeaseSweep:
         pages = await read_each(self._store, queries, self._outages)
         for (part, now_ms), ids in zip(open_parts, pages, strict=True):
             if ids:
-                await self._sweep_part(part, ids, now_ms, swept)
+                with spared(self._outages, part):
+                    await self._sweep_part(part, ids, now_ms, swept)
 
     async def reclaim(
         self, part: PartitionKeys, ids: Sequence[str], now_ms: int, swept: Swept

@@ -9,13 +9,13 @@ from random import Random
 
 from redjob.calls import sweep
 from redjob.config import SweeperConfig
-from redjob.errors import Grace, Hold, NotReady, RedjobError
+from redjob.errors import Grace, Hold, NotReady, RedjobError, StoreUnavailable
 from redjob.ids import new_token
 from redjob.keys import PartitionKeys
 from redjob.store.aio import AsyncStore
 from redjob.sweeper.leases import LeaseSweep
 from redjob.sweeper.overdue import OverdueWatch
-from redjob.sweeper.reading import Outages
+from redjob.sweeper.reading import Outages, spared
 from redjob.sweeper.retention import Retention
 from redjob.sweeper.scan import InvariantScan
 from redjob.sweeper.swept import Swept
@@ -44,7 +44,7 @@ class SweeperNode:
         """Tick and scan until cancelled; nothing that Redis does ends it.
 
         Raises PartitionMismatch, ServerUnsuitable when the namespace is not what this process was
-        told; a namespace that no scheduler has opened yet is waited for.
+        told; Redis, and a namespace that no scheduler has opened yet, are waited for.
         """
         await self._open()
         async with asyncio.TaskGroup() as loops:
@@ -63,12 +63,17 @@ class SweeperNode:
         return swept
 
     async def scan(self) -> Swept:
-        """Go through every partition once: invariants, streams, retention. Raises StoreUnavailable."""
+        """Go through every partition once: retention, invariants, streams.
+
+        Raises StoreUnavailable, and StoreFull when Redis has no room for a repair. Retention comes
+        first: it is what makes room.
+        """
         swept = Swept()
         for part in self._store.keys.parts:
             try:
-                await self._scan.scan(part, swept)
-                await self._retention.purge(part, swept)
+                with spared(self._outages, part):
+                    await self._retention.purge(part, swept)
+                    await self._scan.scan(part, swept)
             except Grace:
                 swept.graced += 1
             except Hold:
@@ -107,7 +112,7 @@ class SweeperNode:
         while True:
             try:
                 await self._store.open()
-            except NotReady as exc:
+            except (NotReady, StoreUnavailable) as exc:
                 self._outages.begin("namespace_closed", exc)
                 await asyncio.sleep(self._config.every_s)
             else:

@@ -15,7 +15,7 @@ from redjob.config import SweeperConfig
 from redjob.ids import new_token
 from redjob.keys import PartitionKeys
 from redjob.store.aio import AsyncStore
-from redjob.sweeper.reading import Outages, chunks, read_each, read_records
+from redjob.sweeper.reading import Outages, chunks, read_each, read_records, spared
 from redjob.sweeper.swept import Swept
 
 log = logging.getLogger("redjob.sweeper")
@@ -66,7 +66,8 @@ class OverdueWatch:
                 key = (part.index, queue)
                 heads[key] = page[0]
                 if self._heads.get(key) == page[0]:
-                    await self._fire_all(part, queue, page, until_ms, swept)
+                    with spared(self._outages, part, queue):
+                        await self._fire_all(part, queue, page, until_ms, swept)
         self._heads = heads
         self._bursts &= heads.keys()
 

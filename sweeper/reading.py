@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from redjob.calls.reads import Query, records
@@ -34,6 +35,15 @@ class Outages:
         if what in self._open:
             self._open.remove(what)
             log.info("sweep_recovered what=%s", what)
+
+
+@contextmanager
+def spared(outages: Outages, part: PartitionKeys, queue: str = "") -> Generator[None]:
+    """Let a key of the wrong type stop no more of the sweep than what stands in this block."""
+    try:
+        yield
+    except ScriptFailed as exc:
+        outages.begin(f"damaged_key partition={part.index} queue={queue}", exc.reason)
 
 
 async def read_each(

@@ -7,7 +7,7 @@ import logging
 import msgspec
 
 from redjob.calls import sweep
-from redjob.calls.reads import Due, queue_names
+from redjob.calls.reads import Due, Query, queue_names
 from redjob.calls.sweep_reads import dead_before, record_sizes
 from redjob.codec import decode_record
 from redjob.config import SweeperConfig
@@ -15,7 +15,7 @@ from redjob.ids import new_token
 from redjob.keys import PartitionKeys
 from redjob.model import JobState
 from redjob.store.aio import AsyncStore
-from redjob.sweeper.reading import Outages, read_each, read_records
+from redjob.sweeper.reading import Outages, read_each, read_records, spared
 from redjob.sweeper.swept import Swept
 from redjob.sweeper.verdict import stub_of
 
@@ -34,29 +34,30 @@ class Retention:
     async def purge(self, part: PartitionKeys, swept: Swept) -> None:
         """Drop every job of a partition that has been dead for long enough. Raises StoreUnavailable."""
         names = await self._store.query(queue_names(part))
-        until_ms = self._store.now_ms() - self._keep_ms
         pages = await read_each(
-            self._store,
-            [dead_before(part, queue, until_ms, self._batch) for queue in names],
-            self._outages,
+            self._store, [self._over(part, queue) for queue in names], self._outages
         )
         for queue, page in zip(names, pages, strict=True):
-            dropped = await self._purge_queue(part, queue, page, until_ms) if page else 0
-            if dropped:
-                swept.purged += dropped
-                log.info("dead_purged partition=%d queue=%s count=%d", part.index, queue, dropped)
+            if page:
+                with spared(self._outages, part, queue):
+                    await self._purge_queue(part, queue, page, swept)
 
     async def _purge_queue(
-        self, part: PartitionKeys, queue: str, page: list[Due], until_ms: int
-    ) -> int:
+        self, part: PartitionKeys, queue: str, page: list[Due], swept: Swept
+    ) -> None:
         dropped = 0
         while page:
             gone = await self._drop(part, queue, page)
             dropped += gone
             if not gone or len(page) < self._batch:
                 break
-            page = await self._store.query(dead_before(part, queue, until_ms, self._batch))
-        return dropped
+            page = await self._store.query(self._over(part, queue))
+        swept.purged += dropped
+        if dropped:
+            log.info("dead_purged partition=%d queue=%s count=%d", part.index, queue, dropped)
+
+    def _over(self, part: PartitionKeys, queue: str) -> Query[list[Due]]:
+        return dead_before(part, queue, self._store.now_ms() - self._keep_ms, self._batch)
 
     async def _drop(self, part: PartitionKeys, queue: str, dead: list[Due]) -> int:
         died_ms = {due.id: due.run_at_ms for due in dead}

@@ -18,7 +18,7 @@ from redjob.ids import new_token
 from redjob.keys import PartitionKeys
 from redjob.store.aio import AsyncStore
 from redjob.sweeper.leases import LeaseSweep
-from redjob.sweeper.reading import Outages, chunks
+from redjob.sweeper.reading import Outages, chunks, spared
 from redjob.sweeper.streams import Streams
 from redjob.sweeper.swept import Swept
 
@@ -84,7 +84,8 @@ class InvariantScan:
                 else:
                     by_queue.setdefault(origin.queue, []).append((job_id, entry, origin))
             for queue, given in by_queue.items():
-                await self._requeue(part, queue, given, idle.get(queue, set()), swept)
+                with spared(self._outages, part, queue):
+                    await self._requeue(part, queue, given, idle.get(queue, set()), swept)
 
     async def _requeue(
         self,

@@ -10,7 +10,7 @@ from redjob.calls.sweep_reads import never_begun, stream_facts
 from redjob.config import SweeperConfig
 from redjob.keys import PartitionKeys
 from redjob.store.aio import AsyncStore
-from redjob.sweeper.reading import Outages, read_each
+from redjob.sweeper.reading import Outages, read_each, spared
 from redjob.sweeper.swept import Swept
 
 log = logging.getLogger("redjob.sweeper")
@@ -59,17 +59,22 @@ class Streams:
             left = sorted(idle.get(queue, ()))
             if fact is None or (not left and fact.length == fact.depth):
                 continue
-            for start in range(0, max(1, len(left)), self._batch):
-                call = sweep.recount(part, queue, left[start : start + self._batch])
-                counted = await self._store.call(call)
-                swept.settled += counted.settled
-                # An entry settled just now is no sign of damage: only the rest had been miscounted.
-                if counted.before != counted.depth + counted.settled:
-                    swept.recounted += 1
-                    log.warning(
-                        "depth_mended partition=%d queue=%s counted=%d there=%d",
-                        part.index, queue, counted.before, counted.depth,
-                    )  # fmt: skip
+            with spared(self._outages, part, queue):
+                for start in range(0, max(1, len(left)), self._batch):
+                    await self._recount(part, queue, left[start : start + self._batch], swept)
+
+    async def _recount(
+        self, part: PartitionKeys, queue: str, entries: list[str], swept: Swept
+    ) -> None:
+        counted = await self._store.call(sweep.recount(part, queue, entries))
+        swept.settled += counted.settled
+        # An entry settled just now is no sign of damage: only the rest had been miscounted.
+        if counted.before != counted.depth + counted.settled:
+            swept.recounted += 1
+            log.warning(
+                "depth_mended partition=%d queue=%s counted=%d there=%d",
+                part.index, queue, counted.before, counted.depth,
+            )  # fmt: skip
 
     async def _to_the_end(self, part: PartitionKeys, queue: str, page: list[str]) -> set[str]:
         found = set(page)
