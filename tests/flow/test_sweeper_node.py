@@ -12,7 +12,7 @@ from redjob.config import SweeperConfig
 from redjob.store.aio import AsyncStore
 from redjob.store.settings import settings_from_url
 from redjob.sweeper import SweeperNode
-from tests.flow.sweeping import QUEUE, QUICK, Stage, staged, until
+from tests.flow.sweeping import QUEUE, QUICK, Made, Stage, staged, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -27,18 +27,27 @@ def _info_logs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "redjob.sweeper")
 
 
+async def overdue(stage: Stage, count: int) -> list[Made]:
+    """Jobs that have been due for long, one after another."""
+    made = await stage.enqueue(count, in_ms=60_000)
+    scores = {job.id: 1 + index for index, job in enumerate(made)}
+    stage.redis.zadd(stage.part.queue(QUEUE).due, scores)
+    stage.redis.zadd(stage.part.queues, {QUEUE: 1})
+    return made
+
+
 async def test_jobs_that_no_owner_fires_are_fired_and_told_once_a_burst(
     server: TestServer, ns: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with staged(server.url, ns) as stage:
         node = await stage.awake(batch=3)
-        made = await stage.enqueue(10, in_ms=20)
+        made = await overdue(stage, 10)
         swept = await until(node.tick, lambda total: total.fired == 10)
         assert swept.fired == 10
         assert set(await stage.start(20)) == {job.id for job in made}
         assert caplog.text.count("overdue_fired partition=0 queue=q count=10") == 1
         await node.tick()
-        await stage.enqueue(2, in_ms=20)
+        await overdue(stage, 2)
         await until(node.tick, lambda total: total.fired == 2)
         assert caplog.text.count("overdue_fired") == 2
 
@@ -56,10 +65,8 @@ async def test_nothing_is_fired_before_it_is_overdue(server: TestServer, ns: str
 async def test_an_owner_that_makes_headway_is_left_alone(server: TestServer, ns: str) -> None:
     async with staged(server.url, ns) as stage:
         node = await stage.awake(overdue_s=0.001)
-        made = await stage.enqueue(5, in_ms=60_000)
+        made = await overdue(stage, 5)
         due = stage.part.queue(QUEUE).due
-        stage.redis.zadd(due, {job.id: 1 + index for index, job in enumerate(made)})
-        stage.redis.zadd(stage.part.queues, {QUEUE: 1})
         for _ in made[1:]:
             assert (await node.tick()).fired == 0
             stage.redis.zpopmin(due)  # as an owner does it: the first of them goes
@@ -72,7 +79,7 @@ async def test_jobs_over_the_depth_limit_are_parked_as_an_owner_would(
 ) -> None:
     async with staged(server.url, ns, depth_limit="2") as stage:
         node = await stage.awake()
-        made = await stage.enqueue(5, in_ms=20)
+        made = await overdue(stage, 5)
         await until(node.tick, lambda total: total.fired == 5)
         q = stage.part.queue(QUEUE)
         assert (stage.redis.xlen(q.stream), stage.redis.zcard(q.ready)) == (2, 3)
