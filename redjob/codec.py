@@ -61,6 +61,15 @@ def encode_stub(stub: Stub, ttl_ms: int) -> bytes:
     return b"%d %b" % (ttl_ms, _encode(stub))
 
 
+def stub_of(record: Record, state: JobState, ended_ms: int, now_ms: int) -> bytes:
+    """Return what is to stay of a keyed job until its window ends, as scripts take it; b"" for nothing."""
+    left_ms = ended_ms + round(record.options.key_window_s * 1000) - now_ms
+    if record.body_hash is None or left_ms <= 0:
+        return b""
+    stub = Stub(state=state, created=record.created, ended=ended_ms, body_hash=record.body_hash)
+    return encode_stub(stub, left_ms)
+
+
 def encode_past(past: Past) -> bytes:
     """Return the JSON part of an attempts field."""
     return _encode(past)

@@ -9,7 +9,7 @@ import msgspec
 from redjob.calls import sweep
 from redjob.calls.reads import Due, Query, queue_names
 from redjob.calls.sweep_reads import dead_before, record_sizes
-from redjob.codec import decode_record
+from redjob.codec import decode_record, stub_of
 from redjob.config import SweeperConfig
 from redjob.ids import new_token
 from redjob.keys import PartitionKeys
@@ -17,7 +17,6 @@ from redjob.model import JobState
 from redjob.store.aio import AsyncStore
 from redjob.sweeper.reading import Outages, read_each, read_records, spared
 from redjob.sweeper.swept import Swept
-from redjob.sweeper.verdict import stub_of
 
 log = logging.getLogger("redjob.sweeper")
 

@@ -1,4 +1,4 @@
-"""What becomes of a job whose worker was lost: a function of what Redis holds; under leases, retention."""
+"""What becomes of a job whose worker was lost: a function of what Redis holds; under leases."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from redjob.codec import (
     decode_run,
     encode_outcome,
     encode_past,
-    encode_stub,
     head_of,
+    stub_of,
 )
-from redjob.model import ErrorInfo, JobState, Outcome, Past, Record, Stub
+from redjob.model import ErrorInfo, JobState, Outcome, Past, Record
 from redjob.retry import crash_delay_ms
 
 WORKER_CRASHED = "WorkerCrashed"  # the error type of an attempt that ended without a word
@@ -60,17 +60,6 @@ def judge(job_id: str, doc: bytes, facts: RunFacts, now_ms: int, rng: Random) ->
         stub = stub_of(record, JobState.CANCELLED, now_ms, now_ms)  # for a cancel that was asked
         end = End(job_id, record.queue, attempt, "R", head_of(doc), number, data, stub)
     return Verdict(Expired(facts.run, end), attempt, worker, crashes)
-
-
-def stub_of(record: Record, state: JobState, ended_ms: int, now_ms: int) -> bytes:
-    """Return what stays of a keyed job until its window ends, b"" when nothing does."""
-    left_ms = ended_ms + round(record.options.key_window_s * 1000) - now_ms
-    if record.options.key is None or left_ms <= 0:
-        return b""
-    stub = Stub(
-        state=state, created=record.created, ended=ended_ms, body_hash=record.body_hash or ""
-    )
-    return encode_stub(stub, left_ms)
 
 
 def _dead(job_id: str, record: Record, doc: bytes, past: Past, attempt: int) -> End:
