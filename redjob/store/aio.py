@@ -19,7 +19,7 @@ from redjob.calls.scripts import ScriptSet
 from redjob.clock import Clock, SystemClock
 from redjob.errors import RedjobError
 from redjob.keys import Keyspace
-from redjob.store.facts import ServerFacts, parse_info, server_facts
+from redjob.store.facts import ServerFacts, facts_query, parse_info
 from redjob.store.namespace import keyspace_from, namespace_query, open_query
 from redjob.store.policy import Tries, connect_error
 from redjob.store.settings import StoreSettings
@@ -139,8 +139,7 @@ class AsyncStore:
 
     async def facts(self, *, deadline_s: float | None = None) -> ServerFacts:
         """Ask the server about itself."""
-        query = Query(None, [("INFO",)], lambda raw: server_facts(parse_info(raw[0])))
-        return await self.query(query, deadline_s=deadline_s)
+        return await self.query(facts_query(), deadline_s=deadline_s)
 
     def now_ms(self) -> int:
         """The server's clock as last measured, wall ms."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from redjob.calls.reads import Query
 from redjob.errors import ServerUnsuitable
 
 MIN_REDIS = (7, 0)
@@ -53,6 +54,11 @@ def server_facts(info: dict[str, str]) -> ServerFacts:
         cluster=info.get("redis_mode", info.get("server_mode", "standalone")) == "cluster",
         replicas=int(info.get("connected_slaves", "0")),
     )
+
+
+def facts_query() -> Query[ServerFacts]:
+    """Ask the server about itself."""
+    return Query(None, [("INFO",)], lambda raw: server_facts(parse_info(raw[0])))
 
 
 def check_server(facts: ServerFacts, *, allow_eviction: bool = False) -> list[str]:

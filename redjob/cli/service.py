@@ -1,0 +1,178 @@
+"""One service process: its loop, its signals, and the server it needs; under every service command.
+
+A service waits for a server that is down, refuses one that would lose jobs, drains at the first
+SIGTERM or SIGINT (exit code 0) and ends at once at the second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from types import FrameType
+from typing import Any
+
+from redjob.cli.logs import set_up_logging
+from redjob.clock import Clock, SystemClock
+from redjob.config import Connection
+from redjob.errors import ServerUnsuitable, StoreUnavailable
+from redjob.store.aio import AsyncStore
+from redjob.store.facts import check_server
+from redjob.store.settings import settings_from_url
+
+log = logging.getLogger("redjob.service")
+
+_CHECK_EVERY_S = 60.0  # an eviction policy can be set while redjob runs
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+# What a service is: given a store and the event that says "stop", it runs until it has drained.
+Service = Callable[[AsyncStore, asyncio.Event], Awaitable[None]]
+
+
+def run_service(
+    role: str,
+    connection: Connection,
+    service: Service,
+    *,
+    log_level: str,
+    exit_with_stdin: bool,
+    grace_s: float = 0.0,
+) -> None:
+    """Run a service until it is told to stop; `grace_s` is how long it may take to drain.
+
+    Raises ServerUnsuitable, and whatever ends the service by itself.
+    """
+    set_up_logging(log_level)
+    if exit_with_stdin:
+        end_with_stdin(grace_s, SystemClock())
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_main(role, connection, service))
+
+
+async def _main(role: str, connection: Connection, service: Service) -> None:
+    stop = asyncio.Event()
+    _listen_to_signals(stop)
+    store = AsyncStore(
+        settings_from_url(connection.redis_url),
+        connection.namespace,
+        partitions=connection.partitions,
+    )
+    server = store.settings.shown
+    log.info("starting role=%s pid=%d server=%s", role, os.getpid(), server)
+    check = asyncio.create_task(_check_until_good(store, connection))
+    try:
+        if await _first(check, stop):
+            watch = asyncio.create_task(_watch_server(store, connection))
+            try:
+                await service(store, stop)
+            finally:
+                watch.cancel()
+        log.info("stopped role=%s pid=%d", role, os.getpid())
+    finally:
+        check.cancel()
+        await store.aclose()
+
+
+async def run_until(stop: asyncio.Event, *services: Coroutine[Any, Any, None]) -> None:
+    """Run services until `stop`, then cancel them; the first that ends by an error ends all."""
+    tasks = [asyncio.create_task(service) for service in services]
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in (stopping, *tasks):
+            task.cancel()
+        await asyncio.wait([stopping, *tasks])
+
+
+def end_with_stdin(grace_s: float, clock: Clock) -> None:
+    """Stop this process when its stdin ends: the parent that holds the other end has died.
+
+    A pipe and not PR_SET_PDEATHSIG: it works on macOS, and does not fire when the parent's starting
+    thread ends. A thread, so that a blocked event loop does not keep it from being seen.
+    """
+
+    def follow() -> None:
+        while sys.stdin.buffer.read(4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        clock.sleep(grace_s + 5)
+        os._exit(1)
+
+    threading.Thread(target=follow, name="redjob-parent", daemon=True).start()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module(
+            "uvloop"
+        ).new_event_loop
+    except ImportError:
+        return asyncio.new_event_loop
+    return factory
+
+
+def _listen_to_signals(stop: asyncio.Event) -> None:
+    """The first signal sets `stop`, the second ends the process, whatever it is doing.
+
+    By signal.signal: a handler of the loop would wait for a loop that a task blocks.
+    """
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del frame
+        if stop_asked:
+            os._exit(128 + number)
+        stop_asked.append(number)
+        loop.call_soon_threadsafe(stop.set)
+
+    stop_asked: list[int] = []
+    for number in _SIGNALS:
+        signal.signal(number, on_signal)
+
+
+async def _first(check: asyncio.Task[None], stop: asyncio.Event) -> bool:
+    """Wait for the server; return False when the process is told to stop before. Raises as the check."""
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([check, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not check.done():
+        return False
+    check.result()
+    return True
+
+
+async def _check_until_good(store: AsyncStore, connection: Connection) -> None:
+    """Wait for a server that answers. Raises ServerUnsuitable for one that must not be used."""
+    while True:
+        try:
+            facts = await store.facts()  # says every 5 s that it waits
+        except StoreUnavailable as exc:
+            log.warning("waiting_for_server server=%s reason=%s", store.settings.shown, exc.reason)
+            continue
+        for warning in check_server(facts, allow_eviction=connection.allow_eviction):
+            log.warning("server_warning server=%s reason=%s", store.settings.shown, warning)
+        log.info("server_checked server=%s version=%s", store.settings.shown, facts.label)
+        return
+
+
+async def _watch_server(store: AsyncStore, connection: Connection) -> None:
+    """Check again each minute; a running service only says what it finds: stopping would help nobody."""
+    while True:
+        await asyncio.sleep(_CHECK_EVERY_S)
+        try:
+            facts = await store.facts()
+            check_server(facts, allow_eviction=connection.allow_eviction)
+        except StoreUnavailable:
+            continue  # said by everything that works
+        except ServerUnsuitable as exc:
+            log.error(  # noqa: TRY400 - expected; where it was raised tells nobody anything
+                "server_unsuitable server=%s reason=%s", store.settings.shown, exc
+            )

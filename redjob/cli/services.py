@@ -1,0 +1,78 @@
+"""`redjob scheduler` and `redjob sweeper`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
+
+import click
+
+from redjob.cli.logs import LEVELS
+from redjob.cli.options import connection_options, example, setting
+from redjob.cli.service import run_service, run_until
+from redjob.config import Connection, SchedulerConfig, SweeperConfig
+from redjob.store.aio import AsyncStore
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def service_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Give a command what every service has: --log-level, and the pipe to a parent."""
+    level = setting(
+        "log_level", "Least level that is logged.", type=click.Choice(LEVELS), default="info"
+    )
+    follow = click.option(
+        "--exit-with-stdin", is_flag=True, hidden=True, help="Stop when stdin ends."
+    )
+    return level(follow(command))
+
+
+@click.command(epilog=example("redjob scheduler --redis-url redis://localhost:6379/0"))
+@setting("depth_limit", "Entries a stream may hold: a number or none.", default="10000")
+@setting("grace_ms", "Time for workers to be heard after a restart.", type=int, default=30_000)
+@service_options
+@connection_options
+def scheduler(
+    connection: Connection,
+    /,
+    *,
+    depth_limit: str,
+    grace_ms: int,
+    log_level: str,
+    exit_with_stdin: bool,
+) -> None:
+    """Own partitions and fire jobs on time; several share the work and stand in for each other."""
+    from redjob.scheduler import SchedulerNode
+
+    config = SchedulerConfig(depth_limit=depth_limit, grace_ms=grace_ms)
+
+    async def serve(store: AsyncStore, stop: asyncio.Event) -> None:
+        await run_until(stop, SchedulerNode(store, config).run())
+
+    run_service(
+        "scheduler", connection, serve, log_level=log_level, exit_with_stdin=exit_with_stdin
+    )
+
+
+@click.command(epilog=example("redjob sweeper --redis-url redis://localhost:6379/0"))
+@setting("lease_s", "The workers' lease: the grace after a silence.", type=float, default=30.0)
+@setting("never_begun_s", "Given to a consumer and not begun.", type=float, default=60.0)
+@setting("overdue_s", "Due and fired by no owner.", type=float, default=1.0)
+@setting("scan_every_s", "How often all places are compared.", type=float, default=30.0)
+@setting("dead_keep_s", "How long dead jobs are kept.", type=float, default=30 * 86400.0)
+@service_options
+@connection_options
+def sweeper(
+    connection: Connection, /, *, log_level: str, exit_with_stdin: bool, **times: float
+) -> None:
+    """End what dead workers left behind, and mend what no other process would."""
+    from redjob.sweeper import SweeperNode
+
+    config = SweeperConfig(**cast("Any", times))
+
+    async def serve(store: AsyncStore, stop: asyncio.Event) -> None:
+        await run_until(stop, SweeperNode(store, config).run())
+
+    run_service("sweeper", connection, serve, log_level=log_level, exit_with_stdin=exit_with_stdin)
