@@ -10,12 +10,13 @@ from redjob.errors import Fenced, Grace, Hold, JournalForked, NotReady, Rebuildi
 from redjob.keys import PartitionKeys
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)  # who takes the call of anything takes this one
 Arg = str | bytes | int | float
 RETRY_AFTER_S = 2.0
 
 
 @dataclass(slots=True)
-class Call(Generic[T]):
+class Call(Generic[T_co]):
     """A script call on one partition (None: on a quorum key), ready to be sent and repeated.
 
     `again_at` and `run_id_at` are positions in `args` that the store fills: "1" when an earlier try
@@ -26,9 +27,14 @@ class Call(Generic[T]):
     part: PartitionKeys | None
     keys: list[str]
     args: list[Arg]
-    read: Callable[[list[Any]], T]
+    read: Callable[[list[Any]], T_co]
     again_at: int = -1
     run_id_at: int = -1
+
+    @property
+    def repeated(self) -> bool:
+        """Whether an earlier try of this call may have got through."""
+        return self.again_at >= 0 and self.args[self.again_at] == "1"
 
 
 class Position(NamedTuple):

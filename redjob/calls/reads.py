@@ -10,16 +10,16 @@ from redjob.calls.call import Arg
 from redjob.codec import JournalEntry, decode_entry
 from redjob.keys import PartitionKeys
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(slots=True)
-class Query(Generic[T]):
+class Query(Generic[T_co]):
     """Commands for the server of one partition (None: any), sent in one pipeline."""
 
     part: PartitionKeys | None
     commands: list[tuple[Arg, ...]]
-    read: Callable[[list[Any]], T]
+    read: Callable[[list[Any]], T_co]
 
 
 class Due(NamedTuple):

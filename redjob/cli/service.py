@@ -15,15 +15,14 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
-from redjob.cli.logs import set_up_logging
-from redjob.clock import Clock, SystemClock
+from redjob.clock import Clock
 from redjob.config import Connection
 from redjob.errors import ServerUnsuitable, StoreUnavailable
 from redjob.store.aio import AsyncStore
 from redjob.store.facts import check_server
-from redjob.store.settings import settings_from_url
+from redjob.store.settings import StoreSettings, settings_from_url
 
 log = logging.getLogger("redjob.service")
 
@@ -34,40 +33,39 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 Service = Callable[[AsyncStore, asyncio.Event], Awaitable[None]]
 
 
-def run_service(
-    role: str,
-    connection: Connection,
-    service: Service,
-    *,
-    log_level: str,
-    exit_with_stdin: bool,
-    grace_s: float = 0.0,
-) -> None:
-    """Run a service until it is told to stop; `grace_s` is how long it may take to drain.
+class Place(NamedTuple):
+    """Where a service works."""
+
+    settings: StoreSettings
+    namespace: str
+    partitions: int | None
+    allow_eviction: bool
+
+
+def place_of(connection: Connection) -> Place:
+    """The place that the options name. Raises InvalidArgument for a URL that is none."""
+    settings = settings_from_url(connection.redis_url)
+    return Place(settings, connection.namespace, connection.partitions, connection.allow_eviction)
+
+
+def run_service(role: str, place: Place, service: Service) -> None:
+    """Run a service until it is told to stop.
 
     Raises ServerUnsuitable, and whatever ends the service by itself.
     """
-    set_up_logging(log_level)
-    if exit_with_stdin:
-        end_with_stdin(grace_s, SystemClock())
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_main(role, connection, service))
+        runner.run(_main(role, place, service))
 
 
-async def _main(role: str, connection: Connection, service: Service) -> None:
+async def _main(role: str, place: Place, service: Service) -> None:
     stop = asyncio.Event()
     _listen_to_signals(stop)
-    store = AsyncStore(
-        settings_from_url(connection.redis_url),
-        connection.namespace,
-        partitions=connection.partitions,
-    )
-    server = store.settings.shown
-    log.info("starting role=%s pid=%d server=%s", role, os.getpid(), server)
-    check = asyncio.create_task(_check_until_good(store, connection))
+    store = AsyncStore(place.settings, place.namespace, partitions=place.partitions)
+    log.info("starting role=%s pid=%d server=%s", role, os.getpid(), place.settings.shown)
+    check = asyncio.create_task(_check_until_good(store, place))
     try:
         if await _first(check, stop):
-            watch = asyncio.create_task(_watch_server(store, connection))
+            watch = asyncio.create_task(_watch_server(store, place))
             try:
                 await service(store, stop)
             finally:
@@ -149,30 +147,30 @@ async def _first(check: asyncio.Task[None], stop: asyncio.Event) -> bool:
     return True
 
 
-async def _check_until_good(store: AsyncStore, connection: Connection) -> None:
+async def _check_until_good(store: AsyncStore, place: Place) -> None:
     """Wait for a server that answers. Raises ServerUnsuitable for one that must not be used."""
     while True:
         try:
             facts = await store.facts()  # says every 5 s that it waits
         except StoreUnavailable as exc:
-            log.warning("waiting_for_server server=%s reason=%s", store.settings.shown, exc.reason)
+            log.warning("waiting_for_server server=%s reason=%s", place.settings.shown, exc.reason)
             continue
-        for warning in check_server(facts, allow_eviction=connection.allow_eviction):
-            log.warning("server_warning server=%s reason=%s", store.settings.shown, warning)
-        log.info("server_checked server=%s version=%s", store.settings.shown, facts.label)
+        for warning in check_server(facts, allow_eviction=place.allow_eviction):
+            log.warning("server_warning server=%s reason=%s", place.settings.shown, warning)
+        log.info("server_checked server=%s version=%s", place.settings.shown, facts.label)
         return
 
 
-async def _watch_server(store: AsyncStore, connection: Connection) -> None:
+async def _watch_server(store: AsyncStore, place: Place) -> None:
     """Check again each minute; a running service only says what it finds: stopping would help nobody."""
     while True:
         await asyncio.sleep(_CHECK_EVERY_S)
         try:
             facts = await store.facts()
-            check_server(facts, allow_eviction=connection.allow_eviction)
+            check_server(facts, allow_eviction=place.allow_eviction)
         except StoreUnavailable:
             continue  # said by everything that works
         except ServerUnsuitable as exc:
             log.error(  # noqa: TRY400 - expected; where it was raised tells nobody anything
-                "server_unsuitable server=%s reason=%s", store.settings.shown, exc
+                "server_unsuitable server=%s reason=%s", place.settings.shown, exc
             )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 import click
 
-from redjob.cli.logs import LEVELS
+from redjob.cli.logs import LEVELS, set_up_logging
 from redjob.cli.options import connection_options, example, setting
-from redjob.cli.service import run_service, run_until
+from redjob.cli.service import end_with_stdin, place_of, run_service, run_until
+from redjob.clock import SystemClock
 from redjob.config import Connection, SchedulerConfig, SweeperConfig
 from redjob.store.aio import AsyncStore
 
@@ -19,14 +21,19 @@ R = TypeVar("R")
 
 
 def service_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Give a command what every service has: --log-level, and the pipe to a parent."""
-    level = setting(
-        "log_level", "Least level that is logged.", type=click.Choice(LEVELS), default="info"
-    )
-    follow = click.option(
-        "--exit-with-stdin", is_flag=True, hidden=True, help="Stop when stdin ends."
-    )
-    return level(follow(command))
+    """Give a command what every service has, and set its process up accordingly."""
+
+    @setting("log_level", "Least level that is logged.", type=click.Choice(LEVELS), default="info")
+    @click.option("--exit-with-stdin", is_flag=True, hidden=True)
+    @wraps(command)
+    def with_process(*args: P.args, **kwargs: P.kwargs) -> R:
+        named = cast("dict[str, Any]", kwargs)
+        set_up_logging(named.pop("log_level"))
+        if named.pop("exit_with_stdin"):
+            end_with_stdin(named.get("stop_grace_s", 0.0), SystemClock())
+        return command(*args, **kwargs)
+
+    return with_process
 
 
 @click.command(epilog=example("redjob scheduler --redis-url redis://localhost:6379/0"))
@@ -40,8 +47,6 @@ def scheduler(
     *,
     depth_limit: str,
     grace_ms: int,
-    log_level: str,
-    exit_with_stdin: bool,
 ) -> None:
     """Own partitions and fire jobs on time; several share the work and stand in for each other."""
     from redjob.scheduler import SchedulerNode
@@ -51,9 +56,7 @@ def scheduler(
     async def serve(store: AsyncStore, stop: asyncio.Event) -> None:
         await run_until(stop, SchedulerNode(store, config).run())
 
-    run_service(
-        "scheduler", connection, serve, log_level=log_level, exit_with_stdin=exit_with_stdin
-    )
+    run_service("scheduler", place_of(connection), serve)
 
 
 @click.command(epilog=example("redjob sweeper --redis-url redis://localhost:6379/0"))
@@ -64,9 +67,7 @@ def scheduler(
 @setting("dead_keep_s", "How long dead jobs are kept.", type=float, default=30 * 86400.0)
 @service_options
 @connection_options
-def sweeper(
-    connection: Connection, /, *, log_level: str, exit_with_stdin: bool, **times: float
-) -> None:
+def sweeper(connection: Connection, /, **times: float) -> None:
     """End what dead workers left behind, and mend what no other process would."""
     from redjob.sweeper import SweeperNode
 
@@ -75,4 +76,4 @@ def sweeper(
     async def serve(store: AsyncStore, stop: asyncio.Event) -> None:
         await run_until(stop, SweeperNode(store, config).run())
 
-    run_service("sweeper", connection, serve, log_level=log_level, exit_with_stdin=exit_with_stdin)
+    run_service("sweeper", place_of(connection), serve)

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from hiredis import pack_command
 from redis import exceptions as rx
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry as RedisRetry
@@ -33,6 +34,11 @@ _CLASSES: dict[str, Any] = {
 }
 
 
+def _pack(*command: Arg) -> list[bytes]:
+    """Write a command as the server reads it; redis-py does this in Python for asyncio."""
+    return [pack_command(command)]  # type: ignore[arg-type] # its stub says a tuple of one
+
+
 class AsyncLink:
     """One connection, with the run_id of the server behind it and the clock offset measured on it."""
 
@@ -47,7 +53,7 @@ class AsyncLink:
             decode_responses=False,
             protocol=2,
         )
-        self.pack = self.connection.pack_command
+        self.pack = _pack
         self.reply_timeout_s = settings.reply_timeout_s
         self.run_id = ""
         self.offset_ms = 0
@@ -111,7 +117,8 @@ class AsyncStore:
         self.namespace = namespace
         self.clock = clock or SystemClock()
         self.offset_ms = 0  # the server's clock minus ours
-        self._asked = partitions
+        self.run_id = ""  # of the server behind the newest connection: another one after a restart
+        self.asked_partitions = partitions
         self._scripts = scripts or ScriptSet()
         self._idle: deque[AsyncLink] = deque()
         self._room = asyncio.Semaphore(MAX_LINKS)
@@ -134,7 +141,7 @@ class AsyncStore:
                 open_query(self.namespace, create) if create else namespace_query(self.namespace)
             )
             found = await self.query(query, deadline_s=deadline_s)
-            self._keyspace = keyspace_from(self.namespace, found, self._asked)
+            self._keyspace = keyspace_from(self.namespace, found, self.asked_partitions)
         return self._keyspace
 
     async def facts(self, *, deadline_s: float | None = None) -> ServerFacts:
@@ -293,7 +300,7 @@ class AsyncStore:
                 return link
         link = AsyncLink(self.settings)
         await link.open(self.settings, self.clock)
-        self.offset_ms = link.offset_ms
+        self.offset_ms, self.run_id = link.offset_ms, link.run_id
         return link
 
     def _keep_or_close(self, link: AsyncLink, exc: rx.ResponseError) -> None:

@@ -1,0 +1,175 @@
+"""Many jobs in few calls: how they are grouped, how partitions are drawn, whose reply is whose.
+
+Pure, as `redjob.submit`.  A call carries jobs of one partition, queue, tenant and priority.  Jobs
+without a key may live anywhere, so each batch of them gets a partition of its own and the next
+batch the next one: few large calls, and the load spreads.  A key decides its job's partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from redjob.calls.jobs import BATCH, BATCH_BYTES, Enqueued, NewJob, enqueue
+from redjob.errors import RedjobError, StoreUnavailable
+from redjob.ids import new_token
+from redjob.partitions import slot_range
+from redjob.submit import Draft, Plan, Submitter, record_of, was_created, with_job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from random import Random
+
+    from redjob.calls.call import Call
+    from redjob.keys import Keyspace, PartitionKeys
+    from redjob.steps import Steps
+
+
+class Accepted(NamedTuple):
+    """A job that Redis has; `created` is False where its key named an older one."""
+
+    id: str
+    queue: str
+    created: bool
+
+
+Verdict = Accepted | RedjobError
+
+
+def enqueue_all(packer: Packer, drafts: Sequence[Draft | RedjobError]) -> Steps[list[Verdict]]:
+    """Enqueue drafts and answer each in its place; an error among them is its own answer.
+
+    After a batch that Redis did not answer in time the others are not sent: each would wait as long
+    again.  They are answered as refused, and may be repeated.
+    """
+    verdicts: list[Verdict | None] = [None] * len(drafts)
+    for place, draft in enumerate(drafts):
+        if isinstance(draft, RedjobError):
+            verdicts[place] = draft
+            continue
+        try:
+            packer.add(place, draft)
+        except RedjobError as error:
+            verdicts[place] = error
+    silent: StoreUnavailable | None = None
+    for batch in packer.batches():
+        if silent is None:
+            call = batch.call()
+            try:
+                reply = yield call
+            except StoreUnavailable as error:
+                silent = StoreUnavailable(error.reason, outcome="refused")
+                batch.fail(error, verdicts)
+            except RedjobError as error:
+                batch.fail(error, verdicts)
+            else:
+                batch.answer(reply, call.args[call.again_at] == "1", verdicts)
+        else:
+            batch.fail(silent, verdicts)
+    return [verdict for verdict in verdicts if verdict is not None]
+
+
+class Batch:
+    """Jobs of one call, each with its draft and its place in the caller's list."""
+
+    __slots__ = ("_drafts", "_jobs", "_part", "_places", "_plan", "_size", "_slots")
+
+    def __init__(self, part: PartitionKeys, slots: range, plan: Plan) -> None:
+        self._part = part
+        self._plan = plan
+        self._slots = slots
+        self._jobs: list[NewJob] = []
+        self._drafts: list[Draft] = []
+        self._places: list[int] = []
+        self._size = 0
+
+    @property
+    def next_slot(self) -> int:
+        """A slot of the partition for the next job."""
+        return self._slots[len(self._jobs) % len(self._slots)]
+
+    def has_room(self, size: int) -> bool:
+        """Whether a record of this many bytes may join; the first one always may."""
+        count = len(self._jobs)
+        return count == 0 or (count < BATCH and self._size + size <= BATCH_BYTES)
+
+    def add(self, place: int, draft: Draft, job: NewJob) -> None:
+        """Take a job."""
+        self._jobs.append(job)
+        self._drafts.append(draft)
+        self._places.append(place)
+        self._size += len(job.doc)
+
+    def call(self) -> Call[Enqueued]:
+        """The call that enqueues all of them."""
+        plan = self._plan
+        return enqueue(self._part, plan.queue, plan.tenant, plan.priority, self._jobs, new_token())
+
+    def answer(self, reply: Enqueued, again: bool, verdicts: list[Verdict | None]) -> None:
+        """Put the script's letters, each in its job's place, into verdicts."""
+        found = reply.found
+        for index, code in enumerate(reply.codes):
+            job = self._jobs[index]
+            try:
+                created = was_created(self._drafts[index], job, code, found.get(index), again=again)
+            except RedjobError as error:
+                verdicts[self._places[index]] = error
+            else:
+                verdicts[self._places[index]] = Accepted(job.id, self._plan.queue, created)
+
+    def fail(self, error: RedjobError, verdicts: list[Verdict | None]) -> None:
+        """Put the error of the whole call in the place of each job."""
+        for place, job in zip(self._places, self._jobs, strict=True):
+            of_job = with_job(error, job.id) if isinstance(error, StoreUnavailable) else error
+            verdicts[place] = of_job
+
+
+class Packer:
+    """Puts drafts into batches.
+
+    The same key may stand twice in one list: the script takes an id once a call, so each repetition
+    waits for the next round, and the first in the list is the first in Redis.
+    """
+
+    def __init__(self, keys: Keyspace, submitter: Submitter, now_ms: int, rng: Random) -> None:
+        self._keys = keys
+        self._submitter = submitter
+        self._now_ms = now_ms
+        self._next_part = rng.randrange(keys.partitions)
+        self._rounds: list[list[Batch]] = []
+        self._open: dict[tuple[object, ...], Batch] = {}
+        self._seen: dict[str, int] = {}
+
+    def add(self, place: int, draft: Draft) -> None:
+        """Take a draft. Raises InvalidArgument."""
+        plan = draft.plan
+        run_at_ms, doc = record_of(draft, self._now_ms)
+        if draft.key is None:
+            batch = self._batch(plan, 0, None, len(doc))
+            job_id = self._submitter.job_id(draft, batch.next_slot)
+        else:
+            job_id = self._submitter.job_id(draft)
+            turn = self._seen.get(job_id, 0)
+            self._seen[job_id] = turn + 1
+            batch = self._batch(plan, turn, self._keys.of_job(job_id), len(doc))
+        batch.add(place, draft, NewJob(job_id, run_at_ms, doc))
+
+    def batches(self) -> Iterator[Batch]:
+        """All batches in the order in which they must be sent."""
+        for batches in self._rounds:
+            yield from batches
+
+    def _batch(self, plan: Plan, turn: int, part: PartitionKeys | None, size: int) -> Batch:
+        kind = (turn, part.index if part else None, plan.queue, plan.tenant, plan.priority)
+        batch = self._open.get(kind)
+        if batch is None or not batch.has_room(size):
+            batch = self._open[kind] = Batch(*self._place(part), plan)
+            while len(self._rounds) <= turn:
+                self._rounds.append([])
+            self._rounds[turn].append(batch)
+        return batch
+
+    def _place(self, part: PartitionKeys | None) -> tuple[PartitionKeys, range]:
+        if part is None:
+            part = self._keys.parts[self._next_part]
+            self._next_part = (self._next_part + 1) % self._keys.partitions
+        return part, slot_range(part.index, self._keys.partitions)

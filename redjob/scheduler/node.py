@@ -1,0 +1,135 @@
+"""One scheduler process: puts the parts together and runs their loops until it is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+from redjob.calls.owner_reads import server_time
+from redjob.config import SchedulerConfig
+from redjob.errors import StoreUnavailable
+from redjob.ids import new_token
+from redjob.keys import Keyspace
+from redjob.scheduler.backlog import Backlog
+from redjob.scheduler.counters import Counters
+from redjob.scheduler.fire import Firer
+from redjob.scheduler.holdings import Holdings
+from redjob.scheduler.lease import Lease
+from redjob.scheduler.on_time import OnTime
+from redjob.scheduler.outage import Outage
+from redjob.scheduler.quorum import QuorumKeys
+from redjob.scheduler.server_clock import ServerClock
+from redjob.scheduler.sweep import Sweep
+from redjob.scheduler.tail import Tail
+from redjob.scheduler.takeover import Takeover
+from redjob.scheduler.trim import Trim
+from redjob.scheduler.window import Window
+from redjob.store.aio import AsyncStore
+from redjob.store.namespace import DEFAULT_PARTITIONS
+
+log = logging.getLogger("redjob.scheduler")
+
+_BEAT_AGAIN_S = 0.01
+_LEAVE_WITHIN_S = 1.0
+
+
+class SchedulerNode:
+    """A scheduler; `counters` says what it did since its start."""
+
+    def __init__(
+        self, store: AsyncStore, config: SchedulerConfig, *, rng: random.Random | None = None
+    ) -> None:
+        self.name = new_token()
+        self.counters = Counters()
+        self.server = ServerClock(store.clock)
+        self._store = store
+        self._config = config
+        self._outage = Outage(
+            store.clock, rng or random.Random(), on_away=lambda: self._holdings.close_all()
+        )
+        self._holdings = Holdings(self._outage, on_fenced=lambda index: self._disown(index))
+        self._lease: Lease | None = None
+        self._ready = asyncio.Event()
+
+    async def wait_ready(self) -> None:
+        """Return when all partitions that are this node's to own are open."""
+        await self._ready.wait()
+
+    async def run(self) -> None:
+        """Own partitions and fire their jobs until cancelled; then give the leases up.
+
+        Waits for a server that is down. Raises PartitionMismatch, ServerUnsuitable.
+        """
+        keys = await self._open()
+        await self._learn_clock()
+        self._lease = lease = Lease(
+            self.name,
+            QuorumKeys(self._store, self.name, on_error=self._outage.failed),
+            self._store.clock,
+            self._config,
+            partitions=keys.partitions,
+            on_change=lambda: self._holdings.follow(lease.held),
+        )
+        log.info("scheduler_started node=%s partitions=%d", self.name, keys.partitions)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for loop in self._loops():
+                    group.create_task(loop)
+                group.create_task(self._renew(lease))
+        finally:
+            await asyncio.shield(lease.leave(within_s=_LEAVE_WITHIN_S))
+
+    async def _open(self) -> Keyspace:
+        create = self._store.asked_partitions or DEFAULT_PARTITIONS
+        while True:
+            try:
+                return await self._store.open(create=create)
+            except StoreUnavailable as exc:
+                log.warning("waiting_for_server reason=%s", exc.reason)
+
+    async def _learn_clock(self) -> None:
+        """Read the server's clock once: the wheel begins there."""
+        while True:
+            sent = self._store.clock.monotonic()
+            try:
+                now_ms = await self._store.query(server_time())
+            except StoreUnavailable as exc:
+                log.warning("waiting_for_server reason=%s", exc.reason)
+                continue
+            received = self._store.clock.monotonic()
+            self.server.learn(now_ms, sent=sent, received=received, exact=True)
+            return
+
+    def _loops(self) -> list[Coroutine[Any, Any, None]]:
+        """Wire the parts; each loop is a step that `Outage.keep_going` repeats."""
+        store, holdings, server, config = self._store, self._holdings, self.server, self._config
+        firer = Firer(store, holdings, server, self.counters)
+        backlog = Backlog(store, firer, server, self._outage)
+        on_time = OnTime(firer, server, self._outage, look=backlog.add)
+        firer.put_back = on_time.add
+        window = Window(store, holdings, server, config, add=on_time.add, size=lambda: len(on_time))
+        sweep = Sweep(store, holdings, server, config, backlog=backlog, counters=self.counters)
+        tail = Tail(store, holdings, self.counters, add=on_time.add)
+        trim = Trim(store, holdings, server, config)
+        takeover = Takeover(
+            store, holdings, self._outage, config, counters=self.counters, fill=window.fill
+        )
+        steps = (window.step, sweep.step, tail.step, trim.step, takeover.step)
+        return [on_time.run(), backlog.run(), *(self._outage.keep_going(step) for step in steps)]
+
+    async def _renew(self, lease: Lease) -> None:
+        """Beat every renew_every_s from the beginning of one to that of the next."""
+        while True:
+            started = self._store.clock.monotonic()
+            again = await lease.beat()
+            if lease.settled and not self._holdings.missing:
+                self._ready.set()
+            left_s = started + self._config.renew_every_s - self._store.clock.monotonic()
+            await asyncio.sleep(_BEAT_AGAIN_S if again else max(_BEAT_AGAIN_S, left_s))
+
+    def _disown(self, index: int) -> None:
+        if self._lease is not None:
+            self._lease.disown(index)
