@@ -146,9 +146,10 @@ class History:
 
     @cached_property
     def extra_starts(self) -> Mapping[tuple[str, int], Told]:
-        """What redjob's log says of attempts that ended unfinished; the first word counts."""
+        """What redjob's log says of attempts that ended unfinished; who ended it comes before who noticed."""
         lines = [line for line in self.told if line.event == "extra_start"]
-        return {(line.job, line.attempt): line for line in reversed(lines)}
+        lines.sort(key=lambda line: (line.cause == "lease_lost", line.at_ms), reverse=True)
+        return {(line.job, line.attempt): line for line in lines}
 
     @cached_property
     def ends(self) -> Mapping[str, list[str]]:
@@ -192,6 +193,6 @@ def summary(violations: Sequence[Violation], most: int = 20) -> str:
     counts: defaultdict[str, int] = defaultdict(int)
     for violation in violations:
         counts[violation.kind] += 1
-    lines = [f"{count} × {kind}" for kind, count in sorted(counts.items())]
+    lines = [f"{count} x {kind}" for kind, count in sorted(counts.items())]
     lines += [f"  {kind} job={job}: {reason}" for kind, job, reason in violations[:most]]
     return "\n".join(lines) or "no violation"

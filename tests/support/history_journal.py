@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from redjob.model import LETTERS, TRANSITIONS, JobState
-from tests.support.history import History, Rule, Violation
+from tests.support.history import History, Kind, Rule, Violation
 
 _ALLOWED = {(before, name.split(" ", 1)[0], after) for before, name, after in TRANSITIONS}
 _ASKED = (JobState.RUNNING, "cancel", JobState.RUNNING)  # asked to stop: it runs on until it ends
@@ -62,7 +62,7 @@ def steps_allowed(history: History) -> Iterator[Violation]:
             change = (state, step.op, after)
             if change not in _ALLOWED and change != _ASKED:
                 ended = state is not None and state.terminal
-                kind = "two_ends" if ended and after.terminal else "journal"
+                kind: Kind = "two_ends" if ended and after.terminal else "journal"
                 yield Violation(kind, job_id, f"{step} from {state}")
             if step.op in {"take", "begin"}:
                 if step.attempt in begun:
@@ -78,15 +78,21 @@ def leases_respected(history: History) -> Iterator[Violation]:
         for step in steps:
             if step.op in {"take", "begin"}:
                 if taken is not None:
-                    yield Violation("live_lease", job_id, f"{step} while attempt {taken.attempt} ran")
+                    yield Violation(
+                        "live_lease", job_id, f"{step} while attempt {taken.attempt} ran"
+                    )
                 taken = step
             elif step.place != "T":
                 if taken is not None and step.op == "finish" and step.attempt != taken.attempt:
-                    yield Violation("stale_finish", job_id, f"{step} while attempt {taken.attempt} ran")
+                    yield Violation(
+                        "stale_finish", job_id, f"{step} while attempt {taken.attempt} ran"
+                    )
                 if taken is not None and step.op == "reclaim":
                     held_ms = step.at_ms - taken.at_ms
                     if held_ms < history.lease_ms:
-                        reason = f"attempt {taken.attempt} was reclaimed {held_ms} ms after its take"
+                        reason = (
+                            f"attempt {taken.attempt} was reclaimed {held_ms} ms after its take"
+                        )
                         yield Violation("live_lease", job_id, reason)
                 taken = None
 
@@ -103,7 +109,9 @@ def starts_were_taken(history: History) -> Iterator[Violation]:
     }
     for start in history.began:
         if (start.job, start.attempt) not in taken:
-            yield Violation("journal", start.job, f"attempt {start.attempt} began and was never taken")
+            yield Violation(
+                "journal", start.job, f"attempt {start.attempt} began and was never taken"
+            )
 
 
 def ends_agree(history: History) -> Iterator[Violation]:

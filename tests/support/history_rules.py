@@ -19,7 +19,9 @@ _LOG_SLACK_MS = 500
 
 def ends_once(history: History) -> Iterator[Violation]:
     """Every accepted job is in exactly one terminal place; one whose answer is unknown in at most one."""
-    for job_id, answers in _answers(history).items():
+    asked = _answers(history)
+    for job_id in sorted(asked.keys() | history.known):
+        answers = asked.get(job_id, set())
         ends, waits = history.ends.get(job_id, []), history.waiting.get(job_id, [])
         if len(ends) > 1:
             yield Violation("two_ends", job_id, f"it is {' and '.join(ends)}")
@@ -58,10 +60,14 @@ def completed_means_returned(history: History) -> Iterator[Violation]:
             if grave.state.value != "COMPLETED":
                 continue
             end = history.ended_of.get((job_id, grave.attempt))
-            begun = any(start.attempt == grave.attempt for start in history.begun_of.get(job_id, ()))
+            begun = any(
+                start.attempt == grave.attempt for start in history.begun_of.get(job_id, ())
+            )
             if end is None or end.outcome != "returned" or not begun:
                 word = "never began" if not begun else end.outcome if end else "has no end"
-                yield Violation("unreturned", job_id, f"COMPLETED by attempt {grave.attempt}, which {word}")
+                yield Violation(
+                    "unreturned", job_id, f"COMPLETED by attempt {grave.attempt}, which {word}"
+                )
 
 
 def never_early(history: History) -> Iterator[Violation]:
@@ -71,7 +77,9 @@ def never_early(history: History) -> Iterator[Violation]:
         for start in starts:
             if start.at_ms < asked.run_at_ms:
                 early_ms = asked.run_at_ms - start.at_ms
-                yield Violation("early", job_id, f"attempt {start.attempt} began {early_ms} ms early")
+                yield Violation(
+                    "early", job_id, f"attempt {start.attempt} began {early_ms} ms early"
+                )
         for before, start in pairwise(starts):
             end = history.ended_of.get((job_id, before.attempt))
             explained = (job_id, before.attempt) in history.extra_starts
@@ -114,7 +122,9 @@ def one_live_lease(history: History) -> Iterator[Violation]:
             held_ms = line.at_ms - start.at_ms
             if held_ms + _LOG_SLACK_MS < history.lease_ms:
                 yield Violation(
-                    "live_lease", job_id, f"attempt {start.attempt} was ended {held_ms} ms after it began"
+                    "live_lease",
+                    job_id,
+                    f"attempt {start.attempt} was ended {held_ms} ms after it began",
                 )
         yield from _overlaps(history, job_id, starts)
 
@@ -122,9 +132,15 @@ def one_live_lease(history: History) -> Iterator[Violation]:
 def cancelled_stays_so(history: History) -> Iterator[Violation]:
     """After the reply CANCELLED nothing starts and the job is CANCELLED; after REQUESTED nothing new."""
     for cancel in history.cancels:
-        late = [start for start in history.begun_of.get(cancel.job, ()) if start.at_ms > cancel.replied_ms]
+        late = [
+            start
+            for start in history.begun_of.get(cancel.job, ())
+            if start.at_ms > cancel.replied_ms
+        ]
         # one that was taken before may write down its start after the reply
-        if cancel.reply == "cancelled" and late or cancel.reply == "requested" and len(late) > 1:
+        if (cancel.reply == "cancelled" and late) or (
+            cancel.reply == "requested" and len(late) > 1
+        ):
             after_ms = late[-1].at_ms - cancel.replied_ms
             yield Violation(
                 "started_after_cancel",
@@ -209,7 +225,9 @@ def _crashed(history: History, job_id: str) -> int:
         line.attempt
         for line in history.told
         if line.job == job_id
-        and ((line.event == "extra_start" and line.cause == "lease_expired") or line.event == "dead")
+        and (
+            (line.event == "extra_start" and line.cause == "lease_expired") or line.event == "dead"
+        )
     }
     return len(found)
 
@@ -220,10 +238,11 @@ def _overlaps(history: History, job_id: str, starts: list[Began]) -> Iterator[Vi
         end = history.ended_of.get((job_id, before.attempt))
         if end is None or end.at_ms <= start.at_ms:
             continue
+        line = history.extra_starts.get((job_id, before.attempt))
+        if line is not None and line.cause == "handed_back":
+            continue  # its worker gave the lease up itself
         apart_ms = start.at_ms - before.at_ms
-        if (job_id, before.attempt) not in history.extra_starts or (
-            apart_ms + _LOG_SLACK_MS < history.lease_ms
-        ):
+        if line is None or apart_ms + _LOG_SLACK_MS < history.lease_ms:
             yield Violation(
                 "live_lease",
                 job_id,
