@@ -62,7 +62,7 @@ def enqueue_all(packer: Packer, drafts: Sequence[Draft | RedjobError]) -> Steps[
             except RedjobError as error:
                 batch.fail(error, verdicts)
             else:
-                batch.answer(reply, call.args[call.again_at] == "1", verdicts)
+                batch.answer(reply, call.repeated, verdicts)
         else:
             batch.fail(silent, verdicts)
     return [verdict for verdict in verdicts if verdict is not None]

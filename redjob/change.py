@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from redjob.calls import jobs
-from redjob.codec import decode_attempts, encode_past, encode_stub
+from redjob.codec import decode_attempts, encode_past, stub_of
 from redjob.errors import Conflict, JobNotFound, RedjobError, WrongState
 from redjob.ids import new_token
 from redjob.lookup import Found, damaged, find, score_ms
-from redjob.model import JobState, Past, Record, Stub
+from redjob.model import JobState, Past
 from redjob.validate import check_horizon
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def cancel(keys: Keyspace, job_id: str, queue: str, now_ms: int) -> Steps[Cancel
     record = found.record
     if record is None:
         return _already_cancelled(found)
-    stub = _cancelled_stub(record, now_ms)
+    stub = stub_of(record, JobState.CANCELLED, now_ms, now_ms)
     reply: Cancelled = yield jobs.cancel(found.part, record.queue, job_id, stub, new_token())
     match reply.code:
         case "K":
@@ -107,19 +107,6 @@ def _already_cancelled(found: Found) -> CancelResult:
 def _refused(found: Found, operation: str) -> RedjobError:
     state = found.state
     return JobNotFound(found.id) if state is None else WrongState(found.id, operation, state)
-
-
-def _cancelled_stub(record: Record, now_ms: int) -> bytes:
-    """What is to stay of a keyed job for its window, as the script takes it."""
-    if record.body_hash is None:
-        return b""
-    stub = Stub(
-        state=JobState.CANCELLED,
-        created=record.created,
-        ended=now_ms,
-        body_hash=record.body_hash,
-    )
-    return encode_stub(stub, round(record.options.key_window_s * 1000))
 
 
 def _cleared(found: Found) -> bytes:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from redjob.change import CancelResult
     from redjob.model import JobInfo, JobState
-    from redjob.steps import Steps
+    from redjob.steps import Step, Steps
 
 T = TypeVar("T")
 
@@ -160,7 +160,7 @@ class Client:
         """
         return self._run(lookup.info(self._store.keys, job_id, queue))
 
-    def result(self, job_id: str, timeout_s: float = 10.0, *, queue: str = "") -> Any:
+    def result(self, job_id: str, timeout_s: float = 10.0, *, queue: str = "") -> Any:  # noqa: ANN401 - of any task
         """Wait until a job has ended and return its result, decoded from JSON.
 
         None if the result's TTL is over. Raises JobFailed (dead, cancelled or expired),
@@ -169,8 +169,9 @@ class Client:
         limit = self._clock.monotonic() + timeout_of(timeout_s)
         part = self._store.keys.of_slot(slot_of(job_id))
         while True:
-            position = self._store.query(listen(part))
-            info = self.info(job_id, queue=queue)
+            left_s = max(0.0, limit - self._clock.monotonic())
+            position = self._store.query(listen(part), deadline_s=left_s)
+            info = self._run(lookup.info(self._store.keys, job_id, queue), deadline_s=left_s)
             if info.state.terminal:
                 return result_of(info)
             now = self._clock.monotonic()
@@ -220,17 +221,13 @@ class Client:
             for verdict in self._run(enqueue_all(packer, drafts))
         ]
 
-    def _run(self, steps: Steps[T]) -> T:
+    def _run(self, steps: Steps[T], *, deadline_s: float | None = None) -> T:
         """Drive steps: send what they yield, and give them the reply or the error."""
         try:
             step = next(steps)
             while True:
                 try:
-                    reply = (
-                        self._store.call(step)
-                        if isinstance(step, Call)
-                        else self._store.query(step)
-                    )
+                    reply = self._send(step, deadline_s)
                 except RedjobError as error:
                     step = steps.throw(error)
                 else:
@@ -239,13 +236,18 @@ class Client:
             value: T = stop.value
             return value
 
+    def _send(self, step: Step, deadline_s: float | None) -> object:
+        if isinstance(step, Call):
+            return self._store.call(step, deadline_s=deadline_s)
+        return self._store.query(step, deadline_s=deadline_s)
+
     def _await_end(self, job_id: str, position: str, limit: float) -> None:
         """Block until the job's end is announced, or until `limit` on the monotonic clock."""
         part = self._store.keys.of_job(job_id)
         while (left_s := limit - self._clock.monotonic()) > 0:
             try:
                 raw = self._store.block(read_done(part, position, left_s), left_s)
-            except StoreUnavailable:
+            except RedjobError:
                 # The next look goes by a call, which has its own patience with a lost server.
                 self._clock.sleep(min(left_s, LOOK_EVERY_S / 4))
                 return
@@ -254,9 +256,9 @@ class Client:
                 return
 
 
-def checked(spec: JobSpec) -> Draft | RedjobError:
+def checked(spec: object) -> Draft | RedjobError:
     """Return the draft of a spec, or the error that it has."""
-    if not isinstance(spec, JobSpec):  # pyright: ignore[reportUnnecessaryIsInstance] - from users
+    if not isinstance(spec, JobSpec):
         return InvalidArgument("jobs", f"holds a {type(spec).__name__}", "pass JobSpec(...) items")
     try:
         return spec.draft()

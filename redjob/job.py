@@ -32,7 +32,9 @@ class Job:
 
     __slots__ = ("_client", "_queue", "created", "id")
 
-    def __init__(self, client: Client, job_id: str, queue: str = "", *, created: bool = False):
+    def __init__(
+        self, client: Client, job_id: str, queue: str = "", *, created: bool = False
+    ) -> None:
         self.id = job_id
         self.created = created
         self._client = client
@@ -49,7 +51,7 @@ class Job:
         """Return all that is known. Raises JobNotFound."""
         return self._client.info(self.id, queue=self._queue)
 
-    def result(self, timeout_s: float = 10.0) -> Any:
+    def result(self, timeout_s: float = 10.0) -> Any:  # noqa: ANN401 - what a task returns has no type here
         """Wait for the end and return the result, decoded from JSON.
 
         Raises JobFailed (dead, cancelled or expired), ResultTimeout, JobNotFound.
@@ -74,7 +76,9 @@ class AsyncJob:
 
     __slots__ = ("_client", "_queue", "created", "id")
 
-    def __init__(self, client: AsyncClient, job_id: str, queue: str = "", *, created: bool = False):
+    def __init__(
+        self, client: AsyncClient, job_id: str, queue: str = "", *, created: bool = False
+    ) -> None:
         self.id = job_id
         self.created = created
         self._client = client
@@ -91,7 +95,7 @@ class AsyncJob:
         """Return all that is known. Raises JobNotFound."""
         return await self._client.info(self.id, queue=self._queue)
 
-    async def result(self, timeout_s: float = 10.0) -> Any:
+    async def result(self, timeout_s: float = 10.0) -> Any:  # noqa: ANN401 - what a task returns has no type here
         """Wait for the end and return the result, decoded from JSON.
 
         Raises JobFailed (dead, cancelled or expired), ResultTimeout, JobNotFound.

@@ -6,7 +6,7 @@ record is gone its tombstone, its result or its stub tells how it ended, whichev
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -50,13 +50,14 @@ class Found(NamedTuple):
 def find(keys: Keyspace, job_id: str, queue: str) -> Steps[Found]:
     """Look into every place of a job; `queue` "" is found out. Raises InvalidArgument, ScriptFailed."""
     part = keys.of_slot(slot_of(job_id))
-    for _ in range(_LOOKS):
+    looks = 0
+    while True:
         places: Located = yield locate(part, queue, job_id)
         record = _record(job_id, places.doc)
-        if record is None or record.queue == queue:
-            break
+        looks += 1
+        if record is None or record.queue == queue or looks == _LOOKS:
+            return Found(job_id, part, places, record)
         queue = record.queue
-    return Found(job_id, part, places, record)
 
 
 def info(keys: Keyspace, job_id: str, queue: str) -> Steps[JobInfo]:
@@ -176,5 +177,5 @@ def score_ms(score: bytes) -> int:
     return int(float(score))
 
 
-def _optional(doc: bytes) -> Any:
+def _optional(doc: bytes) -> object:
     return _json(doc) if doc else None
