@@ -11,12 +11,11 @@ from collections.abc import Sequence
 
 from redjob.calls.reads import Due, peek_due
 from redjob.clock import Clock
+from redjob.scheduler.exchange import Exchange
 from redjob.scheduler.fire import BATCH, Batch, Firer
 from redjob.scheduler.outage import Outage
 from redjob.scheduler.owner import Slot
-from redjob.scheduler.reading import read_each
 from redjob.scheduler.server_clock import ServerClock
-from redjob.store.aio import AsyncStore
 
 PAGE = 3 * BATCH
 _WORKERS = 3
@@ -28,10 +27,10 @@ class Backlog:
     """Queues that wait to be drained; each is drained by one worker at a time."""
 
     def __init__(
-        self, store: AsyncStore, firer: Firer, server: ServerClock, outage: Outage
+        self, exchange: Exchange, firer: Firer, server: ServerClock, outage: Outage
     ) -> None:
-        self._store = store
-        self._clock: Clock = store.clock
+        self._exchange = exchange
+        self._clock: Clock = exchange.clock
         self._firer = firer
         self._server = server
         self._outage = outage
@@ -77,7 +76,7 @@ class Backlog:
         batches: list[Batch] = []
         going_on: list[Slot] = []
         for slot, limit, page in zip(
-            slots, limits, await read_each(self._store, reads), strict=True
+            slots, limits, await self._exchange.read_each(reads), strict=True
         ):
             if page is None:
                 continue

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from redjob.calls.call import Call
 from redjob.calls.owner import Fired, Parked, fire, park
 from redjob.calls.owner_reads import Order, order_of
 from redjob.calls.reads import Due, records
@@ -17,11 +18,10 @@ from redjob.clock import Clock
 from redjob.errors import RedjobError
 from redjob.ids import new_token
 from redjob.scheduler.counters import Counters
+from redjob.scheduler.exchange import Exchange
 from redjob.scheduler.holdings import Holdings
 from redjob.scheduler.owner import Slot
-from redjob.scheduler.reading import read_each
 from redjob.scheduler.server_clock import ServerClock
-from redjob.store.aio import AsyncStore
 
 log = logging.getLogger("redjob.scheduler")
 
@@ -40,11 +40,11 @@ class Firer:
     """Sends batches; what is early goes back by `put_back`."""
 
     def __init__(
-        self, store: AsyncStore, holdings: Holdings, server: ServerClock, counters: Counters
+        self, exchange: Exchange, holdings: Holdings, server: ServerClock, counters: Counters
     ) -> None:
         self.put_back: Callable[[int, Slot, str | None], None] = lambda _at, _slot, _id: None
-        self._store = store
-        self._clock: Clock = store.clock
+        self._exchange = exchange
+        self._clock: Clock = exchange.clock
         self._holdings = holdings
         self._server = server
         self._counters = counters
@@ -62,7 +62,7 @@ class Firer:
             for slot, jobs in batches
         ]
         sent = self._clock.monotonic()
-        results = await self._store.call_all(calls)
+        results = await self._exchange.call_all(calls)
         received = self._clock.monotonic()
         for batch, result in zip(batches, results, strict=True):
             if isinstance(result, RedjobError):
@@ -78,15 +78,15 @@ class Firer:
 
     async def _park(self, batches: Sequence[Batch], *, on_time: bool) -> None:
         reads = [records(slot.owner.part, [job.id for job in jobs]) for slot, jobs in batches]
-        calls = []
-        for (slot, jobs), docs in zip(batches, await read_each(self._store, reads), strict=True):
+        calls: list[Call[Fired]] = []
+        for (slot, jobs), docs in zip(batches, await self._exchange.read_each(reads), strict=True):
             orders = [order_of(doc) if doc else Order() for doc in docs or [None] * len(jobs)]
             parked = [
                 Parked(job.id, job.run_at_ms, order.priority, order.tenant)
                 for job, order in zip(jobs, orders, strict=True)
             ]
             calls.append(park(slot.owner.part, slot.queue, parked, tag=new_token()))
-        results = await self._store.call_all(calls)
+        results = await self._exchange.call_all(calls)
         for batch, result in zip(batches, results, strict=True):
             if isinstance(result, RedjobError):
                 self._holdings.refused(batch.slot.owner, result)
@@ -124,17 +124,17 @@ class Firer:
             if now_ms < job.run_at_ms:
                 self.put_back(job.run_at_ms, slot, job.id)
         elif code == "N":
-            self._lose(slot, job.id)
+            report_lost(slot, job.id, self._counters)
         elif code == "B":
             if self._clock.monotonic() >= slot.rests_until:
                 log.error("damaged_key partition=%d queue=%s", slot.owner.part.index, slot.queue)
             slot.rests_until = self._clock.monotonic() + _REST_S
 
-    def _lose(self, slot: Slot, job_id: str) -> None:
-        if job_id not in slot.lost:
-            slot.lost.add(job_id)
-            self._counters.lost += 1
-            index = slot.owner.part.index
-            log.error(
-                "lost job=%s partition=%d queue=%s cause=no_record", job_id, index, slot.queue
-            )
+
+def report_lost(slot: Slot, job_id: str, counters: Counters) -> None:
+    """Tell, once, of a job that has a place and no record; the sweeper deals with it."""
+    if job_id not in slot.lost:
+        slot.lost.add(job_id)
+        counters.lost += 1
+        index = slot.owner.part.index
+        log.error("lost job=%s partition=%d queue=%s cause=no_record", job_id, index, slot.queue)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from redjob.calls.owner_reads import server_time
@@ -15,11 +15,13 @@ from redjob.ids import new_token
 from redjob.keys import Keyspace
 from redjob.scheduler.backlog import Backlog
 from redjob.scheduler.counters import Counters
+from redjob.scheduler.exchange import Exchange
 from redjob.scheduler.fire import Firer
 from redjob.scheduler.holdings import Holdings
 from redjob.scheduler.lease import Lease
 from redjob.scheduler.on_time import OnTime
 from redjob.scheduler.outage import Outage
+from redjob.scheduler.owner import PartitionOwner
 from redjob.scheduler.quorum import QuorumKeys
 from redjob.scheduler.server_clock import ServerClock
 from redjob.scheduler.sweep import Sweep
@@ -48,9 +50,12 @@ class SchedulerNode:
         self._store = store
         self._config = config
         self._outage = Outage(
-            store.clock, rng or random.Random(), on_away=lambda: self._holdings.close_all()
+            store.clock,
+            rng or random.Random(),
+            on_away=self._close_all,
+            reconnect=store.aclose,
         )
-        self._holdings = Holdings(self._outage, on_fenced=lambda index: self._disown(index))
+        self._holdings = Holdings(self._outage, on_fenced=self._disown)
         self._lease: Lease | None = None
         self._ready = asyncio.Event()
 
@@ -105,17 +110,27 @@ class SchedulerNode:
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         """Wire the parts; each loop is a step that `Outage.keep_going` repeats."""
-        store, holdings, server, config = self._store, self._holdings, self.server, self._config
-        firer = Firer(store, holdings, server, self.counters)
-        backlog = Backlog(store, firer, server, self._outage)
+        holdings, server, config = self._holdings, self.server, self._config
+        exchange = Exchange(self._store, self._outage)
+        firer = Firer(exchange, holdings, server, self.counters)
+        backlog = Backlog(exchange, firer, server, self._outage)
         on_time = OnTime(firer, server, self._outage, look=backlog.add)
         firer.put_back = on_time.add
-        window = Window(store, holdings, server, config, add=on_time.add, size=lambda: len(on_time))
-        sweep = Sweep(store, holdings, server, config, backlog=backlog, counters=self.counters)
-        tail = Tail(store, holdings, self.counters, add=on_time.add)
-        trim = Trim(store, holdings, server, config)
+        window = Window(
+            exchange, holdings, server, config, add=on_time.add, size=lambda: len(on_time)
+        )
+        sweep = Sweep(exchange, holdings, server, config, backlog=backlog, counters=self.counters)
+        tail = Tail(self._store, holdings, self.counters, add=on_time.add)
+        holdings.on_change = tail.follow_change
+        trim = Trim(exchange, holdings, server, config)
+
+        async def prime(owners: Sequence[PartitionOwner]) -> None:
+            await sweep.look(owners)  # what is late already comes first
+            await window.fill(owners)
+            self._check_ready()
+
         takeover = Takeover(
-            store, holdings, self._outage, config, counters=self.counters, fill=window.fill
+            exchange, holdings, self._outage, config, counters=self.counters, prime=prime
         )
         steps = (window.step, sweep.step, tail.step, trim.step, takeover.step)
         return [on_time.run(), backlog.run(), *(self._outage.keep_going(step) for step in steps)]
@@ -125,10 +140,19 @@ class SchedulerNode:
         while True:
             started = self._store.clock.monotonic()
             again = await lease.beat()
-            if lease.settled and not self._holdings.missing:
-                self._ready.set()
+            if lease.trusted_until > self._store.clock.monotonic():
+                self._outage.worked()
+            self._check_ready()
             left_s = started + self._config.renew_every_s - self._store.clock.monotonic()
             await asyncio.sleep(_BEAT_AGAIN_S if again else max(_BEAT_AGAIN_S, left_s))
+
+    def _check_ready(self) -> None:
+        lease = self._lease
+        if lease is not None and lease.settled and not self._holdings.missing:
+            self._ready.set()
+
+    def _close_all(self) -> None:
+        self._holdings.close_all()
 
     def _disown(self, index: int) -> None:
         if self._lease is not None:

@@ -89,9 +89,7 @@ class OnTime:
             del self._due[slot]
             jobs = [Due(job_id, at_ms) for job_id, at_ms in waiting.items()]
             if len(jobs) > BATCH:
-                self._due[slot] = dict(
-                    jobs[BATCH:]
-                )  # to the end of the line: all queues get a turn
+                self._due[slot] = dict(jobs[BATCH:])  # to the end of the line: each gets a turn
                 jobs = jobs[:BATCH]
             slot.asked.update(job.id for job in jobs)
             batches.append(Batch(slot, jobs))

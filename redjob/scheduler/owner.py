@@ -15,9 +15,8 @@ from redjob.codec import JournalEntry
 from redjob.errors import JournalForked
 from redjob.keys import PartitionKeys
 
-KEEP_JOURNAL_S = (
-    2.0  # AOF everysec loses up to 2 s: that long an entry stays in Redis and in memory
-)
+# AOF everysec loses up to 2 s: that long an entry stays in Redis and in memory, to tell a rollback.
+KEEP_JOURNAL_S = 2.0
 _KEEP_BYTES = 2 << 20  # of journal blocks in memory, a partition
 _GRAVE_BYTES = 8 << 20  # tombstones beyond that are left to the scan
 _ENDING = frozenset({"finish", "cancel", "reclaim"})
@@ -93,8 +92,8 @@ class PartitionOwner:
         self.token = token
         self.incarnation = installed.incarnation
         self.is_open = True
-        self.seq = installed.at.seq
-        self.tag = installed.tag
+        self.seq: int = installed.at.seq
+        self.tag: str = installed.tag
         self.window_ms = installed.at.now_ms  # jobs due until then are the sweep's
         self.slots: dict[str, Slot] = {}
         self.trimmed_seq = 0
@@ -103,7 +102,7 @@ class PartitionOwner:
         self._recent_bytes = 0
         self._graves: deque[tuple[float, bytes]] = deque()
         self._grave_bytes = 0
-        self._trim_to = (0, "")  # nothing before an entry of which it is known that it is there
+        self._trim_to: tuple[int, str] = (0, "")  # only an entry that was read is known to be there
 
     def slot(self, queue: str) -> Slot:
         """Return what is known of a queue."""

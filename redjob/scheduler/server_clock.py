@@ -13,7 +13,7 @@ class ServerClock:
     """The server's wall clock in ms, estimated from below.
 
     A reply that came in at `received` and says t proves that the server's clock was at least t by
-    then, so `t − received` is a lower bound of the offset; the highest of the last seconds is the
+    then, so `t - received` is a lower bound of the offset; the highest of the last seconds is the
     closest, off by the way of the quickest reply. What is asked for by this clock is due. The upper
     bound, from `sent`, serves to notice that the server's clock was set back.
     """
@@ -21,10 +21,9 @@ class ServerClock:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lower = float("-inf")
-        self._now, self._before = (
-            float("-inf"),
-            float("-inf"),
-        )  # the bound of two stretches of _KEEP_S
+        self._now = self._before = float(
+            "-inf"
+        )  # the bound in this stretch of _KEEP_S and the last
         self._turned_at = float("-inf")
 
     def learn(self, server_ms: float, *, sent: float, received: float, exact: bool = False) -> None:

@@ -15,12 +15,11 @@ from redjob.errors import Fenced, JournalForked, NotReady, RedjobError
 from redjob.ids import new_token
 from redjob.scheduler.backlog import Backlog
 from redjob.scheduler.counters import Counters
-from redjob.scheduler.fire import BATCH
+from redjob.scheduler.exchange import Exchange
+from redjob.scheduler.fire import BATCH, report_lost
 from redjob.scheduler.holdings import Holdings
 from redjob.scheduler.owner import PartitionOwner, Slot
-from redjob.scheduler.reading import read_each
 from redjob.scheduler.server_clock import ServerClock
-from redjob.store.aio import AsyncStore
 
 _RELEASED = 3 * BATCH  # jobs of one queue a sweep
 
@@ -30,7 +29,7 @@ class Sweep:
 
     def __init__(
         self,
-        store: AsyncStore,
+        exchange: Exchange,
         holdings: Holdings,
         server: ServerClock,
         config: SchedulerConfig,
@@ -38,7 +37,7 @@ class Sweep:
         backlog: Backlog,
         counters: Counters,
     ) -> None:
-        self._store = store
+        self._exchange = exchange
         self._holdings = holdings
         self._server = server
         self._config = config
@@ -47,13 +46,17 @@ class Sweep:
 
     async def step(self) -> float:
         """Look at everything once. Raises StoreUnavailable."""
-        owners = self._holdings.owners
+        await self.look(self._holdings.owners)
+        return self._config.sweep_every_s
+
+    async def look(self, owners: Sequence[PartitionOwner]) -> None:
+        """Judge partitions, hand on what is overdue in them and let ready jobs out."""
         # The journal goes on while the answer is on its way: it is compared with what was known before.
         seqs = [owner.seq for owner in owners]
         now_ms = self._server.now_ms()
         reads = [pulse(owner.part, now_ms) for owner in owners]
         for owner, seq, found in zip(
-            owners, seqs, await read_each(self._store, reads), strict=True
+            owners, seqs, await self._exchange.read_each(reads), strict=True
         ):
             if found is None or not owner.is_open:
                 continue
@@ -65,12 +68,11 @@ class Sweep:
                 self._backlog.add(owner.slot(queue))
         ready = [slot for owner in owners for slot in owner.slots.values() if slot.has_ready]
         await self._release([slot for slot in ready if slot.owner.is_open])
-        return self._config.sweep_every_s
 
     def _judge(self, owner: PartitionOwner, seq: int, found: Pulse) -> RedjobError | None:
         index = owner.part.index
         if not found.incarnation:
-            return NotReady(self._store.namespace)
+            return NotReady(self._exchange.store.namespace)
         if found.epoch > owner.token.epoch or found.incarnation != owner.incarnation:
             return Fenced(index, found.epoch)
         if found.epoch < owner.token.epoch or found.seq < seq:
@@ -78,31 +80,29 @@ class Sweep:
         return None
 
     async def _release(self, slots: Sequence[Slot]) -> None:
+        limit = self._config.depth_limit
         reads = [
             ready_head(
-                slot.owner.part,
-                slot.queue,
-                depth_limit=self._config.depth_limit,
-                count=_RELEASED,
+                slot.owner.part, slot.queue, depth_limit=limit, count=_RELEASED + len(slot.lost)
             )
             for slot in slots
         ]
-        asked: list[Slot] = []
-        calls = []
-        for slot, head in zip(slots, await read_each(self._store, reads), strict=True):
-            if head is None:
-                continue
-            slot.has_ready = bool(head.ids)
-            for ids in _batches(head):
-                asked.append(slot)
-                calls.append(release(slot.owner.part, slot.queue, ids, tag=new_token()))
-        for slot, result in zip(asked, await self._store.call_all(calls), strict=True):
+        asked: list[tuple[Slot, list[str]]] = []
+        for slot, head in zip(slots, await self._exchange.read_each(reads), strict=True):
+            if head is not None:
+                slot.has_ready = bool(head.ids)
+                asked += [(slot, ids) for ids in _batches(slot, head)]
+        calls = [release(slot.owner.part, slot.queue, ids, tag=new_token()) for slot, ids in asked]
+        for (slot, ids), result in zip(asked, await self._exchange.call_all(calls), strict=True):
             if isinstance(result, RedjobError):
                 self._holdings.refused(slot.owner, result)
-            else:
-                self._counters.released += result.codes.count("D")
+                continue
+            self._counters.released += result.codes.count("D")
+            for job_id, code in zip(ids, result.codes, strict=True):
+                if code == "N":
+                    report_lost(slot, job_id, self._counters)
 
 
-def _batches(head: ReadyHead) -> list[list[str]]:
-    ids = head.ids if head.room is None else head.ids[: head.room]
+def _batches(slot: Slot, head: ReadyHead) -> list[list[str]]:
+    ids = [job_id for job_id in head.ids if job_id not in slot.lost][: head.room]
     return [ids[start : start + BATCH] for start in range(0, len(ids), BATCH)]

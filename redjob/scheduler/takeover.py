@@ -1,123 +1,135 @@
-"""Takes over partitions that are held and not open: position, fence, wheel, in three pipelines.
+"""Opens partitions that are held: reads where the journal stands, installs the fence, fills the wheel.
 
-The fence's reply is the position from which the journal is tailed, and the fill begins after it: a
-job that is enqueued in between is in both, none is in neither.
+All of them together and in a few pipelines, whatever the reason: start, the end of another node, a
+restarted, restored or emptied Redis, a journal that is not the one that was read. The fence's reply
+is the position from which the journal is tailed, and what is due is read after it: a job that is
+enqueued in between is seen twice, never by neither.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 from redjob.calls.owner import Fence, Installed, fence
-from redjob.calls.reads import JournalPosition, journal_position
+from redjob.calls.reads import JournalPosition, Query, journal_position
+from redjob.clock import Clock
 from redjob.config import SchedulerConfig
 from redjob.errors import Fenced, RedjobError
 from redjob.ids import new_token
 from redjob.keys import PartitionKeys
 from redjob.scheduler.counters import Counters
+from redjob.scheduler.exchange import Exchange
 from redjob.scheduler.holdings import Holdings
 from redjob.scheduler.outage import Outage
-from redjob.scheduler.owner import Known, PartitionOwner
-from redjob.store.aio import AsyncStore
+from redjob.scheduler.owner import PartitionOwner
+from redjob.scheduler.rollback import Rollback
+from redjob.store.namespace import keyspace_from, open_query
 
 log = logging.getLogger("redjob.scheduler")
 
-_AGAIN_S = 0.05  # between two tries to take what could not be taken
+_AGAIN_S = 0.05  # between two tries to open what could not be opened
+
+
+class _Opened(NamedTuple):
+    owner: PartitionOwner
+    installed: Installed
 
 
 class Takeover:
-    """Opens what the lease holds; `fill` puts what is due soon into the wheel."""
+    """Turns partitions that are held into open ones; `prime` finds what is due in them."""
 
     def __init__(
         self,
-        store: AsyncStore,
+        exchange: Exchange,
         holdings: Holdings,
         outage: Outage,
         config: SchedulerConfig,
         *,
         counters: Counters,
-        fill: Callable[[Sequence[PartitionOwner]], Awaitable[None]],
+        prime: Callable[[Sequence[PartitionOwner]], Awaitable[None]],
     ) -> None:
-        self._store = store
+        self._exchange = exchange
+        self._clock: Clock = exchange.clock
         self._holdings = holdings
         self._outage = outage
         self._config = config
         self._counters = counters
-        self._fill = fill
+        self._prime = prime
+        self._rollback = Rollback(exchange.store, counters)
+        self._epochs: dict[int, int] = {}  # of fences that were refused: what stands there already
 
     async def step(self) -> float:
-        """Wait for work, and take over all that is missing. Raises StoreUnavailable."""
+        """Wait for work and do it. Raises StoreUnavailable."""
         if not self._holdings.missing:
             self._holdings.work.clear()
             await self._holdings.work.wait()
-        parts = [self._store.keys.parts[index] for index in sorted(self._holdings.missing)]
-        if parts:
-            await self._take(parts)
+        started = self._clock.monotonic()
+        missing = sorted(self._holdings.missing)
+        opened = await self._open([self._exchange.store.keys.parts[index] for index in missing])
+        if opened:
+            await self._prime([owner for owner, _ in opened])
+            self._counters.takeovers += len(opened)
+            numbers = ",".join(str(owner.part.index) for owner, _ in opened)
+            took_ms = (self._clock.monotonic() - started) * 1000
+            log.info("partitions_opened partitions=%s took_ms=%.0f", numbers, took_ms)
+        for owner, installed in opened:  # last: to explain may take longer than to fire
+            known = self._holdings.known.pop(owner.part.index, None)
+            if known is not None:
+                await self._rollback.report(owner.part, known, installed)
         return _AGAIN_S if self._holdings.missing else 0.0
 
-    async def _take(self, parts: Sequence[PartitionKeys]) -> None:
-        places = await self._store.query_all(
-            [journal_position(part) for part in parts], deadline_s=0.0
-        )
-        tokens = [Fence(place.epoch + 1 if place else 1, new_token()) for place in places]
+    async def _open(self, parts: Sequence[PartitionKeys]) -> list[_Opened]:
+        found = await self._positions(parts)
+        if any(position is None for _, position in found):
+            await self._create_namespace()
+        tokens = [
+            Fence(
+                max(position.epoch if position else 0, self._epochs.get(part.index, 0)) + 1,
+                new_token(),
+            )
+            for part, position in found
+        ]
         calls = [
             fence(
                 part,
                 token,
-                incarnation=new_token(),
+                incarnation=new_token(),  # used where meta is missing
                 depth_limit=self._config.depth_limit,
                 grace_ms=self._config.grace_ms,
             )
-            for part, token in zip(parts, tokens, strict=True)
+            for (part, _), token in zip(found, tokens, strict=True)
         ]
-        owners: list[PartitionOwner] = []
-        answers = await self._store.call_all(calls)
-        self._outage.worked()
-        for part, token, place, answer in zip(parts, tokens, places, answers, strict=True):
-            if isinstance(answer, Fenced):  # somebody was quicker; the next beat tells who
-                log.info("fenced partition=%d epoch=%d", part.index, answer.epoch)
+        opened: list[_Opened] = []
+        answers = await self._exchange.call_all(calls)
+        for (part, _), token, answer in zip(found, tokens, answers, strict=True):
+            if isinstance(answer, Fenced):  # somebody was quicker; the lease says who may go on
+                self._epochs[part.index] = answer.epoch
             elif isinstance(answer, RedjobError):
                 self._outage.failed(answer)
             else:
                 owner = PartitionOwner(part, token, answer)
-                self._compare(part.index, place, answer)
                 if self._holdings.open(owner):
-                    owners.append(owner)
-        if owners:
-            self._counters.takeovers += len(owners)
-            log.info("partitions_opened count=%d epoch=%d", len(owners), owners[0].token.epoch)
-            await self._fill(owners)
+                    opened.append(_Opened(owner, answer))
+        return opened
 
-    def _compare(self, index: int, place: JournalPosition | None, now: Installed) -> None:
-        """Tell what Redis has lost since this process worked on the partition."""
-        known = self._holdings.known.pop(index, None)
-        if known is None:
-            return
-        if known.incarnation != now.incarnation:
-            self._counters.emptied += 1
-            log.error(
-                "redis_emptied partition=%d incarnation=%s known_jobs=%d cause=%s",
-                index,
-                known.incarnation,
-                known.jobs,
-                "meta_missing" if place is None else "another_data_set",
-            )
-        elif now.at.seq < known.seq or (now.at.seq == known.seq and now.tag != known.tag):
-            self._counters.rollbacks += 1
-            _tell_rollback(index, known, now.at.seq)
+    async def _positions(
+        self, parts: Sequence[PartitionKeys]
+    ) -> list[tuple[PartitionKeys, JournalPosition | None]]:
+        """Read where the journals stand; a partition whose meta cannot be read is left out."""
 
+        def boxed(query: Query[JournalPosition | None]) -> Query[tuple[JournalPosition | None]]:
+            return Query(query.part, query.commands, lambda raw: (query.read(raw),))
 
-def _tell_rollback(index: int, known: Known, seq: int) -> None:
-    """Log the lost tail: what began in it may begin again, and what ended may have un-ended."""
-    log.error("journal_rolled_back partition=%d from_seq=%d to_seq=%d", index, known.seq, seq)
-    for entry in known.recent:
-        if entry.seq <= seq or entry.op not in {"take", "finish", "reclaim", "heartbeat"}:
-            continue
-        for line in entry.lines():
-            log.warning(
-                "extra_start_possible job=%s attempt=%d cause=rollback op=%s",
-                line.id,
-                line.attempt,
-                entry.op,
-            )
+        boxes = await self._exchange.read_each([boxed(journal_position(part)) for part in parts])
+        return [(part, box[0]) for part, box in zip(parts, boxes, strict=True) if box is not None]
+
+    async def _create_namespace(self) -> None:
+        """Write the namespace's meta where it is missing: a partition that is gone may not be alone.
+
+        Raises PartitionMismatch when another scheduler has written it with another number.
+        """
+        namespace, partitions = self._exchange.store.namespace, self._exchange.store.keys.partitions
+        found = await self._exchange.store.query(open_query(namespace, partitions), deadline_s=0.0)
+        keyspace_from(namespace, found, partitions)

@@ -1,95 +1,100 @@
-"""Trims journals behind their reader, and drops tombstones that have answered long enough.
+"""Trims the journals and drops old tombstones, every second.
 
-Both are the owner's alone and carry its fence. Ids of tombstones come from the journal as it is
-read; a slow scan finds those that were written before this owner came.
+A journal may go up to what was read, since what it told is in the wheel or in due; its last seconds
+stay, as they tell a rollback. Tombstones are found in the journal's lines, and by a slow scan those
+that an owner before left behind.
 """
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Sequence
 
 from redjob.calls.call import Call
 from redjob.calls.owner import Trimmed, trim
 from redjob.calls.owner_reads import tombstone_page
+from redjob.clock import Clock
 from redjob.config import SchedulerConfig
 from redjob.errors import RedjobError
+from redjob.scheduler.exchange import Exchange
 from redjob.scheduler.holdings import Holdings
 from redjob.scheduler.owner import PartitionOwner
-from redjob.scheduler.reading import read_each
 from redjob.scheduler.server_clock import ServerClock
-from redjob.store.aio import AsyncStore
 
 _IDS = 500  # tombstones a call
-_CALLS = 8  # a partition and step
+_PAGE = 500  # of the scan, a partition and second
 _SCAN_EVERY_S = 60.0
+_SLACK_S = (
+    1.0  # the journal is read after the tombstone was written; a clock may go a little faster
+)
 
 
 class Trim:
-    """Cuts journals and tombstones of the open partitions."""
+    """Keeps journals and tombstones of the open partitions short."""
 
     def __init__(
-        self, store: AsyncStore, holdings: Holdings, server: ServerClock, config: SchedulerConfig
+        self, exchange: Exchange, holdings: Holdings, server: ServerClock, config: SchedulerConfig
     ) -> None:
-        self._store = store
+        self._exchange = exchange
+        self._clock: Clock = exchange.clock
         self._holdings = holdings
         self._server = server
         self._config = config
-        self._scan_at = store.clock.monotonic() + _SCAN_EVERY_S
+        self._scan_at = exchange.clock.monotonic() + _SCAN_EVERY_S
 
     async def step(self) -> float:
-        """Trim each open partition once. Raises StoreUnavailable."""
+        """Trim all partitions once. Raises StoreUnavailable."""
         owners = self._holdings.owners
-        scanned = await self._scan(owners)
-        now = self._store.clock.monotonic()
-        asked: list[PartitionOwner] = []
+        now = self._clock.monotonic()
+        if now >= self._scan_at:
+            self._scan_at = now + _SCAN_EVERY_S
+            for owner in owners:
+                owner.scan_cursor = owner.scan_cursor or 0
+        scanned = await self._scan([owner for owner in owners if owner.scan_cursor is not None])
         calls: list[Call[Trimmed]] = []
+        asked: list[PartitionOwner] = []
         for owner in owners:
-            old = owner.graves_before(now - self._config.tombstone_keep_ms / 1000)
-            ids = [*scanned.get(owner, ()), *islice(old, _IDS * _CALLS)]
-            for call in self._calls(owner, ids, owner.trim_point(now)):
-                asked.append(owner)
-                calls.append(call)
-        for owner, result in zip(asked, await self._store.call_all(calls), strict=True):
+            old = owner.graves_before(now - self._config.tombstone_keep_ms / 1000 - _SLACK_S)
+            new = self._calls(owner, [*scanned.get(owner.part.index, ()), *old], now)
+            calls += new
+            asked += [owner] * len(new)
+        for owner, result in zip(asked, await self._exchange.call_all(calls), strict=True):
             if isinstance(result, RedjobError):
                 self._holdings.refused(owner, result)
         return self._config.trim_every_s
 
-    def _calls(
-        self, owner: PartitionOwner, ids: list[str], point: tuple[int, str]
-    ) -> list[Call[Trimmed]]:
-        seq, tag = point
+    async def _scan(self, owners: Sequence[PartitionOwner]) -> dict[int, list[str]]:
+        """Read a page of tombstones of each partition; return those that are old enough."""
+        reads = [tombstone_page(owner.part, owner.scan_cursor or 0, _PAGE) for owner in owners]
+        before_ms = self._server.now_ms() - self._config.tombstone_keep_ms
+        found: dict[int, list[str]] = {}
+        for owner, page in zip(owners, await self._exchange.read_each(reads), strict=True):
+            if page is not None:
+                owner.scan_cursor = page.cursor or None
+                found[owner.part.index] = [
+                    job_id for job_id, ended_ms in page.found if ended_ms < before_ms
+                ]
+        return found
+
+    def _calls(self, owner: PartitionOwner, ids: Sequence[str], now: float) -> list[Call[Trimmed]]:
+        if not owner.is_open:
+            return []
+        seq, tag = owner.trim_point(now)
         if seq == owner.trimmed_seq and not ids:
             return []
         owner.trimmed_seq = seq
-        return [
+        keep_ms = self._config.tombstone_keep_ms
+        first = trim(
+            owner.part, owner.token, seq=seq, entry_tag=tag, keep_ms=keep_ms, ids=ids[:_IDS]
+        )
+        more = [
             trim(
                 owner.part,
                 owner.token,
-                seq=seq,
-                entry_tag=tag,
-                keep_ms=self._config.tombstone_keep_ms,
+                seq=0,
+                entry_tag="",
+                keep_ms=keep_ms,
                 ids=ids[start : start + _IDS],
             )
-            for start in range(0, max(1, len(ids)), _IDS)
+            for start in range(_IDS, len(ids), _IDS)
         ]
-
-    async def _scan(self, owners: list[PartitionOwner]) -> dict[PartitionOwner, list[str]]:
-        """Read a page of tombstones of each partition whose pass goes on; return the old ones."""
-        if self._store.clock.monotonic() >= self._scan_at:
-            self._scan_at = self._store.clock.monotonic() + _SCAN_EVERY_S
-            for owner in owners:
-                if owner.scan_cursor is None:
-                    owner.scan_cursor = 0
-        going = [(o, o.scan_cursor) for o in owners if o.scan_cursor is not None]
-        pages = await read_each(
-            self._store, [tombstone_page(owner.part, cursor, _IDS) for owner, cursor in going]
-        )
-        oldest_ms = self._server.now_ms() - self._config.tombstone_keep_ms
-        found: dict[PartitionOwner, list[str]] = {}
-        for (owner, _), page in zip(going, pages, strict=True):
-            if page is None:
-                owner.scan_cursor = None
-                continue
-            owner.scan_cursor = page.cursor or None
-            found[owner] = [job_id for job_id, ended_ms in page.found if ended_ms <= oldest_ms]
-        return found
+        return [first, *more]

@@ -14,11 +14,10 @@ from redjob.calls.owner_reads import all_queues, server_time, waiting
 from redjob.calls.reads import Due, Query, peek_due
 from redjob.clock import Clock
 from redjob.config import SchedulerConfig
+from redjob.scheduler.exchange import Exchange
 from redjob.scheduler.holdings import Holdings
 from redjob.scheduler.owner import PartitionOwner, Slot
-from redjob.scheduler.reading import read_each
 from redjob.scheduler.server_clock import ServerClock
-from redjob.store.aio import AsyncStore
 
 PAGE = 1000
 _EVERY_S = 1.0
@@ -31,7 +30,7 @@ class Window:
 
     def __init__(
         self,
-        store: AsyncStore,
+        exchange: Exchange,
         holdings: Holdings,
         server: ServerClock,
         config: SchedulerConfig,
@@ -39,8 +38,8 @@ class Window:
         add: Callable[[int, Slot, str | None], None],
         size: Callable[[], int],
     ) -> None:
-        self._store = store
-        self._clock: Clock = store.clock
+        self._exchange = exchange
+        self._clock: Clock = exchange.clock
         self._holdings = holdings
         self._server = server
         self._config = config
@@ -57,7 +56,7 @@ class Window:
     async def read_clock(self) -> None:
         """Compare the clocks. Raises StoreUnavailable."""
         sent = self._clock.monotonic()
-        now_ms = await self._store.query(server_time(), deadline_s=0.0)
+        now_ms = await self._exchange.store.query(server_time(), deadline_s=0.0)
         self._server.learn(now_ms, sent=sent, received=self._clock.monotonic(), exact=True)
 
     async def fill(self, owners: Sequence[PartitionOwner]) -> None:
@@ -68,7 +67,7 @@ class Window:
             for owner in owners:
                 owner.window_ms = max(owner.window_ms, until_ms)
             reads = [all_queues(owner.part) for owner in owners]
-            queues = await read_each(self._store, reads)
+            queues = await self._exchange.read_each(reads)
             behind: list[tuple[Slot, int]] = []
             for owner, before_ms, found in zip(owners, before, queues, strict=True):
                 for queue, earliest_ms in (found or {}).items():
@@ -93,7 +92,7 @@ class Window:
                 peek_due(part, slot.queue, after_ms=after_ms, until_ms=until_ms, limit=PAGE)
             )
         following: list[tuple[Slot, int]] = []
-        for (slot, _), page in zip(behind, await read_each(self._store, reads), strict=True):
+        for (slot, _), page in zip(behind, await self._exchange.read_each(reads), strict=True):
             for job_id, run_at_ms in page or ():
                 self._add(run_at_ms, slot, job_id)
             if page and len(page) >= PAGE:
@@ -113,7 +112,7 @@ class Window:
                 owner.slots[queue] = owner.slots.pop(queue)
             slots += (owner.slots[queue] for queue in some)
         reads = [waiting(slot.owner.part, slot.queue) for slot in slots]
-        for slot, count in zip(slots, await read_each(self._store, reads), strict=True):
+        for slot, count in zip(slots, await self._exchange.read_each(reads), strict=True):
             if count is not None:
                 slot.due = count.due
                 slot.has_ready = slot.has_ready or count.ready > 0
