@@ -96,9 +96,11 @@ def end_with_stdin(grace_s: float, clock: Clock) -> None:
     A pipe and not PR_SET_PDEATHSIG: it works on macOS, and does not fire when the parent's starting
     thread ends. A thread, so that a blocked event loop does not keep it from being seen.
     """
+    descriptor = sys.stdin.fileno()
 
     def follow() -> None:
-        while sys.stdin.buffer.read(4096):
+        # Not by sys.stdin: its lock, held here, would abort the interpreter when it shuts down.
+        while os.read(descriptor, 4096):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
         clock.sleep(grace_s + 5)

@@ -136,6 +136,16 @@ def test_a_service_ends_when_its_stdin_does(server: TestServer, ns: str) -> None
         assert sweeper.end() == 0
 
 
+def test_a_service_that_follows_its_stdin_still_drains_when_it_is_asked_to(
+    server: TestServer, ns: str
+) -> None:
+    place = ("--redis-url", server.url, "--namespace", ns)
+    with process("sweeper", *place, "--exit-with-stdin") as sweeper:
+        sweeper.wait_for("event=server_checked")
+        assert sweeper.end(signal.SIGTERM) == 0
+        assert not any("Fatal" in line for line in sweeper.seen)
+
+
 class Stack:
     """Children under this test, with what they have said."""
 
