@@ -34,7 +34,8 @@ if refused then return { refused } end
 local tag, again, queue = ARGV[1], ARGV[2] == '1', ARGV[3]
 local count = #KEYS - 10
 local codes, known, ids = {}, {}, {}
-for i = 1, count do ids[i] = string.sub(KEYS[10 + i], -36) end
+local sub = string.sub
+for i = 1, count do ids[i] = sub(KEYS[10 + i], -36) end
 
 if again or redis.call('EXISTS', unpack(KEYS, 11)) > 0 then
   local docs = redis.call('MGET', unpack(KEYS, 11))
@@ -53,12 +54,14 @@ end
 
 local due, now, parked, now_docs = {}, {}, {}, {}
 local earliest
+local n = 0
 for i = 1, count do
   if not codes[i] then
-    local run_at = tonumber(ARGV[4 + i * 2])
+    local at = ARGV[4 + i * 2]
+    local run_at = tonumber(at)
     if run_at > now_ms then
-      due[#due + 1] = ARGV[4 + i * 2]
-      due[#due + 1] = ids[i]
+      n = n + 2
+      due[n - 1], due[n] = at, ids[i]
       if not earliest or run_at < earliest then earliest = run_at end
       codes[i] = 'S'
     else
@@ -100,17 +103,17 @@ if #now > 0 then
   redis.call('ZADD', KEYS[5], 'NX', '+inf', queue)
 end
 
-local records, lines = {}, {}
+local records, lines, tail = {}, {}, ' ' .. queue
+n = 0
 for i = 1, count do
   local code = codes[i]
   if code == 'S' or code == 'D' or code == 'R' then
     local doc = ARGV[5 + i * 2]
-    records[#records + 1] = KEYS[10 + i]
-    records[#records + 1] = doc
-    local line = ids[i] .. ' ' .. string.sub(doc, 10, 19) .. ' ' .. code .. ' 0 ' .. ARGV[4 + i * 2] ..
-      ' ' .. queue
+    n = n + 1
+    records[n * 2 - 1], records[n * 2] = KEYS[10 + i], doc
+    local line = ids[i] .. ' ' .. sub(doc, 10, 19) .. ' ' .. code .. ' 0 ' .. ARGV[4 + i * 2] .. tail
     if with_postgres then line = line .. ' ' .. doc end
-    lines[#lines + 1] = line
+    lines[n] = line
   end
 end
 if #records > 0 then

@@ -42,7 +42,7 @@ local jobs_at = 12 + queues * 6
 local ids, codes = {}, {}
 for i = 1, count do ids[i] = string.sub(KEYS[jobs_at + i * 2 - 1], -36) end
 local runs = redis.call('HMGET', KEYS[4], unpack(ids))
-local asked = redis.call('HMGET', KEYS[7], unpack(ids))
+local asked = redis.call('EXISTS', KEYS[7]) == 1 and redis.call('HMGET', KEYS[7], unpack(ids)) or {}
 local left, ended, unlink, graves, states, gone, lines = {}, {}, {}, {}, {}, {}, {}
 
 local function queue_key(queue, which) return KEYS[12 + (queue - 1) * 6 + which] end
@@ -77,15 +77,27 @@ local function late(i, outcome, queue, attempt, head)
   return 'V'
 end
 
+-- Most jobs of a call end alike: what their tombstones and lines share is made once.
+local endings = {}
+local function ending(state, attempt, home)
+  local key = state .. attempt .. home
+  local found = endings[key]
+  if not found then
+    found = { tombstone(state, attempt, tag), ' ' .. home .. ' ' .. state .. ' ' .. attempt }
+    endings[key] = found
+  end
+  return found
+end
+
 local function bury(i, state, attempt, head, stub)
-  local job = KEYS[jobs_at + i * 2 - 1]
-  graves[#graves + 1] = ids[i]
-  graves[#graves + 1] = tombstone(state, attempt, tag)
-  ended[#ended + 1] = ids[i]
+  local id, job, n = ids[i], KEYS[jobs_at + i * 2 - 1], #gone + 1
+  local same = ending(state, attempt, string.sub(head, 10, 19))
+  graves[n * 2 - 1], graves[n * 2] = id, same[1]
+  ended[#ended + 1] = id
   states[#states + 1] = state
-  gone[#gone + 1] = ids[i]
+  gone[n] = id
   if stub == '' or not drop_record(job, stub) then unlink[#unlink + 1] = job end
-  lines[#lines + 1] = ids[i] .. ' ' .. string.sub(head, 10, 19) .. ' ' .. state .. ' ' .. attempt
+  lines[#lines + 1] = id .. same[2]
 end
 
 -- A retry, snooze or hand-back. The attempts field carries this request's tag: a repeat finds it.
@@ -132,16 +144,16 @@ for i = 1, count do
   if runs[i] ~= attempt .. ' ' .. worker then
     code = late(i, outcome, queue, tonumber(attempt), head)
   end
-  if code == 'M' and asked[i] and (outcome == 'R' or outcome == 'Z' or outcome == 'B') then
-    bury(i, 'K', attempt, head, stub)
-    code = 'K'
-  elseif code == 'M' and (outcome == 'R' or outcome == 'Z' or outcome == 'B') then
-    code = go_on(i, outcome, queue, attempt, head, number, data)
-  elseif code == 'M' and outcome == 'F' then
-    code = die(i, queue, attempt, head, number, data)
-  elseif code == 'M' or code == 'V' then
+  if (code == 'M' or code == 'V') and (outcome == 'C' or outcome == 'X') then
     bury(i, outcome, attempt, head, stub)
     if number ~= '0' then redis.call('SET', KEYS[jobs_at + i * 2], data, 'PX', number) end
+  elseif code == 'M' and outcome == 'F' then
+    code = die(i, queue, attempt, head, number, data)
+  elseif code == 'M' and asked[i] then
+    bury(i, 'K', attempt, head, stub)
+    code = 'K'
+  elseif code == 'M' then
+    code = go_on(i, outcome, queue, attempt, head, number, data)
   end
   codes[i] = code
 end
@@ -151,11 +163,14 @@ if #lines > 0 then
   announce(KEYS[12], KEYS[11], ended, states)
   journal('finish', tag, lines, 'worker', worker)
   if #unlink > 0 then redis.call('UNLINK', unpack(unlink)) end
-  if #gone > 0 then redis.call('HDEL', KEYS[5], unpack(gone)) end
-  for _, id in ipairs(gone) do left[#left + 1] = id end
+  if #gone > 0 and redis.call('EXISTS', KEYS[5]) == 1 then redis.call('HDEL', KEYS[5], unpack(gone)) end
+  local n = #left
+  for i = 1, #gone do left[n + i] = gone[i] end
   redis.call('ZREM', KEYS[3], unpack(left))
   redis.call('HDEL', KEYS[4], unpack(left))
-  redis.call('HDEL', KEYS[7], unpack(left))
-  redis.call('HDEL', KEYS[8], unpack(left))
+  if redis.call('EXISTS', KEYS[7], KEYS[8]) > 0 then
+    redis.call('HDEL', KEYS[7], unpack(left))
+    redis.call('HDEL', KEYS[8], unpack(left))
+  end
 end
 return { 'OK', seq, durable_seq, now_ms, table.concat(codes) }

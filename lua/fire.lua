@@ -43,15 +43,16 @@ if count > 0 then
   docs = redis.call('MGET', unpack(KEYS, 10))
   local room = flow.room
   if redis.call('ZCARD', KEYS[5]) > 0 then room = 0 end
+  local n = 0
   for i = 1, count do
     local score = tonumber(scores[i])
     if not score then codes[i] = 'A'
     elseif parking and score ~= tonumber(ARGV[2 + i * 3]) then codes[i] = 'C'
     elseif score > now_ms then codes[i] = 'E'
     elseif not docs[i] then codes[i] = 'N'
-    elseif #sent < room then
-      sent[#sent + 1] = ids[i]
-      sent_docs[#sent_docs + 1] = docs[i]
+    elseif n < room then
+      n = n + 1
+      sent[n], sent_docs[n] = ids[i], docs[i]
       codes[i] = 'D'
     elseif parking then
       parked[#parked + 1] = ids[i]
@@ -66,11 +67,15 @@ local gone = {}
 local sent_ok = #sent == 0 or dispatch(KEYS[7], KEYS[8], flow, KEYS[9], sent, sent_docs)
 local parked_ok = #parked == 0 or park(KEYS[5], flow, parked, priorities, tenants)
 local lines = {}
+local n, sub = 0, string.sub
 for i = 1, count do
-  if (codes[i] == 'D' and not sent_ok) or (codes[i] == 'R' and not parked_ok) then codes[i] = 'B' end
-  if codes[i] == 'D' or codes[i] == 'R' then
-    gone[#gone + 1] = ids[i]
-    lines[#lines + 1] = ids[i] .. ' ' .. string.sub(docs[i], 10, 19) .. ' ' .. codes[i]
+  local code = codes[i]
+  if (code == 'D' and not sent_ok) or (code == 'R' and not parked_ok) then
+    codes[i] = 'B'
+  elseif code == 'D' or code == 'R' then
+    n = n + 1
+    gone[n] = ids[i]
+    lines[n] = ids[i] .. ' ' .. sub(docs[i], 10, 19) .. ' ' .. code
   end
 end
 if #gone > 0 then

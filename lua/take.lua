@@ -52,33 +52,38 @@ if ARGV[3] == '1' then
   end
 end
 
+local have_past = redis.call('EXISTS', KEYS[6]) == 1
 local lease_until = string.format('%.0f', now_ms + tonumber(ARGV[6]))
+local first_run = '1 ' .. worker
 local stale, out, started, lines = {}, {}, {}, {}
 local hint, bytes, largest = 0, 0, nil
 
-local function start(ids, entries, docs)
+local function start(ids, entries, docs, count)
   local named = redis.call('HMGET', KEYS[3], unpack(ids))
-  local past = redis.call('HMGET', KEYS[6], unpack(ids))
+  local past = have_past and redis.call('HMGET', KEYS[6], unpack(ids)) or {}
   local leases, runs, mine = {}, {}, {}
-  for i = 1, #ids do
+  local sub, total, n = string.sub, #started, 0
+  for i = 1, count do
+    local id = ids[i]
     if named[i] == entries[i] then
-      local attempt = 1
-      if past[i] then attempt = tonumber(string.match(past[i], '^%d+')) + 1 end
-      leases[#leases + 1] = lease_until
-      leases[#leases + 1] = ids[i]
-      runs[#runs + 1] = ids[i]
-      runs[#runs + 1] = attempt .. ' ' .. worker
-      mine[#mine + 1] = ids[i]
-      out[#out + 1] = ids[i]
-      out[#out + 1] = past[i] or ''
-      out[#out + 1] = docs[i]
-      started[#started + 1] = ids[i]
-      lines[#lines + 1] = ids[i] .. ' ' .. string.sub(docs[i], 10, 19) .. ' T ' .. attempt
+      local before, attempt, run = past[i] or '', 1, first_run
+      if before ~= '' then
+        attempt = tonumber(string.match(before, '^%d+')) + 1
+        run = attempt .. ' ' .. worker
+      end
+      n = n + 1
+      mine[n] = id
+      leases[n * 2 - 1], leases[n * 2] = lease_until, id
+      runs[n * 2 - 1], runs[n * 2] = id, run
+      local at = (total + n) * 3
+      out[at - 2], out[at - 1], out[at] = id, before, docs[i]
+      started[total + n] = id
+      lines[total + n] = id .. ' ' .. sub(docs[i], 10, 19) .. ' T ' .. attempt
     else
-      stale[#stale + 1] = ids[i]
+      stale[#stale + 1] = id
     end
   end
-  if #mine > 0 then
+  if n > 0 then
     redis.call('ZADD', KEYS[4], unpack(leases))
     redis.call('HSET', KEYS[5], unpack(runs))
     redis.call('HDEL', KEYS[3], unpack(mine))
@@ -95,18 +100,19 @@ local function step(stream, count)
     return 0
   end
   local ids, entries, docs, all = {}, {}, {}, {}
-  for i, entry in ipairs(read[1][2]) do
-    local fields = entry[2]
-    all[i] = entry[1]
+  local found, n = read[1][2], 0
+  for i = 1, #found do
+    local entry, fields = found[i][1], found[i][2]
+    all[i] = entry
     if fields and fields[1] == 'id' and fields[3] == 'doc' then -- anything else is not ours: settled
-      ids[#ids + 1] = fields[2]
-      entries[#entries + 1] = entry[1]
-      docs[#docs + 1] = fields[4]
-      bytes = bytes + #fields[4]
-      largest = math.max(largest or 1, #fields[4])
+      local size = #fields[4]
+      n = n + 1
+      ids[n], entries[n], docs[n] = fields[2], entry, fields[4]
+      bytes = bytes + size
+      if not largest or size > largest then largest = size end
     end
   end
-  if #ids > 0 then start(ids, entries, docs) end
+  if n > 0 then start(ids, entries, docs, n) end
   redis.call('XACK', stream, 'workers', unpack(all))
   redis.call('XDEL', stream, unpack(all))
   return #all
