@@ -23,6 +23,8 @@ from tests.support.processes import Stack, wait_until
 from tests.support.settings import RunSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from redjob.keys import Keyspace
 
 _OPEN_WITHIN_S = 30.0
@@ -31,9 +33,10 @@ _KEEPS_JOURNAL_S = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How a run is to be. A `plant` is given to the client as to all processes.
+    """How a run is to be: `seed` decides what is asked, and who is killed unless `events` say so.
 
-    With `whole_journal` nothing is trimmed, so that the checker can read every change of every job.
+    A `plant` is given to the client as to all processes. With `whole_journal` nothing is trimmed, so
+    that the checker can read every change of every job.
     """
 
     seed: int
@@ -43,6 +46,7 @@ class Plan:
     workers: int = 2
     schedulers: int = 1
     plant: str = ""
+    events: Sequence[nemesis.Event] = ()
     whole_journal: bool = True
     drain_within_s: float = 60.0
 
@@ -52,7 +56,7 @@ class Run:
 
     def __init__(self, plan: Plan, url: str, directory: Path) -> None:
         self.plan = plan
-        self.events: list[nemesis.Event] = []
+        self.events = plan.events
         self._effects = directory / "effects"
         self.settings = RunSettings(
             url=url,
@@ -73,7 +77,7 @@ class Run:
             schedulers = [stack.start("scheduler").name for _ in range(plan.schedulers)]
             stack.start("sweeper")
             workers = [stack.start("worker").name for _ in range(plan.workers)]
-            self.events = nemesis.schedule(
+            self.events = plan.events or nemesis.schedule(
                 plan.seed,
                 plan.seconds,
                 workers=workers,
@@ -96,7 +100,11 @@ class Run:
 
     def story(self) -> str:
         """What decides the run, for people who want it again."""
-        return f"{self.plan}\n" + "; ".join(map(str, self.events))
+        plan = self.plan
+        about = (
+            f"seed {plan.seed} seconds {plan.seconds:g} per_s {plan.per_s:g} plant {plan.plant!r}"
+        )
+        return f"{about}: " + "; ".join(map(str, self.events))
 
     def close(self) -> None:
         """Close the connections."""
@@ -106,12 +114,12 @@ class Run:
     def _wait_open(self) -> Keyspace:
         def opened() -> bool:
             try:
-                self._load.enqueue()
+                parts = self._client.keys.parts
             except NotReady:
                 return False
-            return True
+            return self._redis.exists(*(part.meta for part in parts)) == len(parts)
 
-        wait_until(opened, within_s=_OPEN_WITHIN_S, what="a scheduler has opened the namespace")
+        wait_until(opened, within_s=_OPEN_WITHIN_S, what="all partitions are open")
         return self._client.keys
 
     def _drain(self, keys: Keyspace) -> None:

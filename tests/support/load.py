@@ -29,6 +29,7 @@ RETRY_MS = 200
 _QUICK = Retry(max_attempts=5, base_s=RETRY_MS / 1000, factor=1.0, jitter="none")
 _FEW = Retry(max_attempts=2, base_s=RETRY_MS / 1000, factor=1.0, jitter="none")
 _BURST = 80
+_BURST_LONG = 8
 _BURST_CANCELS = 30
 
 
@@ -112,6 +113,8 @@ class Load:
 
     def burst(self) -> None:
         """More at once than workers have slots, and the last ones cancelled while they wait."""
+        for _ in range(_BURST_LONG):
+            self.long()
         jobs = [self.enqueue(ms=self._rng.randrange(20, 60)) for _ in range(_BURST)]
         for job in jobs[-_BURST_CANCELS:]:
             if job is not None:

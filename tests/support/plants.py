@@ -56,7 +56,8 @@ PLANTS: Mapping[str, Mapping[str, Edit]] = {
     "reclaim_live_lease": {
         "reclaim": Edit("if lease and tonumber(lease) > now_ms then return 'L' end", "")
     },
-    "fire_early": {"fire": Edit("elseif score > now_ms then codes[i] = 'E'", "")},
+    # takes what is due within half a second for due
+    "enqueue_early": {"enqueue": Edit("if run_at > now_ms then", "if run_at > now_ms + 500 then")},
     "cancel_leaves_due": {"cancel": Edit("redis.call('ZREM', KEYS[8], id)\n", "")},
 }
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -117,7 +117,7 @@ class Stack:
         self.settings = settings
         self.services: list[Service] = []
         self._directory = directory
-        self._numbers = itertools.count(1)
+        self._numbers: Counter[str] = Counter()
         self._left = ExitStack()
 
     def __enter__(self) -> Self:
@@ -146,7 +146,8 @@ class Stack:
 
     def run(self, name: str, command: Sequence[str]) -> Service:
         """Start any command line as one more service."""
-        service = Service(f"{name}-{next(self._numbers)}", command, self._directory)
+        self._numbers[name] += 1
+        service = Service(f"{name}-{self._numbers[name]}", command, self._directory)
         self._left.callback(service.kill)
         self.services.append(service)
         return service.start()
