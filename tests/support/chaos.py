@@ -89,14 +89,14 @@ class Run:
             load = LoadThread(self._load, per_s=plan.per_s, burst_every_s=plan.burst_every_s)
             load.start()
             try:
-                nemesis.carry_out(self.events, stack.services, plan.seconds)
+                paused = nemesis.carry_out(self.events, stack.services, plan.seconds)
             finally:
                 load.stop()
             stack.check_alive()
             self._drain(keys)
             codes = {service.name: service.stop() for service in stack.services}
             assert set(codes.values()) == {0}, codes
-            return self._history(stack, keys)
+            return self._history(stack, keys, paused)
 
     def story(self) -> str:
         """What decides the run, for people who want it again."""
@@ -139,7 +139,7 @@ class Run:
             pipeline.xlen(q.stream)
         return sum(pipeline.execute())
 
-    def _history(self, stack: Stack, keys: Keyspace) -> History:
+    def _history(self, stack: Stack, keys: Keyspace, paused: set[int]) -> History:
         written = read_effects(self._effects)
         return History(
             lease_ms=round(self.settings.lease_s * 1000),
@@ -149,6 +149,7 @@ class Run:
             ended=written.ended,
             told=stack.told(),
             dumps=dump_all(self._redis, keys, whole_journal=self.plan.whole_journal),
+            stalled=frozenset(paused),
         )
 
 

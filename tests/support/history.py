@@ -121,7 +121,11 @@ class PartitionDump:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """Everything that is known of one run. `lease_ms` is what workers took and nobody shortened."""
+    """Everything that is known of one run. `lease_ms` is what workers took and nobody shortened.
+
+    `stalled` are the processes that were paused: between the take of a job and its first line of code
+    any time may have passed in them.
+    """
 
     lease_ms: int
     asked: Sequence[Asked] = ()
@@ -130,12 +134,13 @@ class History:
     ended: Sequence[Ended] = ()
     told: Sequence[Told] = ()
     dumps: Sequence[PartitionDump] = ()
+    stalled: frozenset[int] = frozenset()
 
     @cached_property
     def begun_of(self) -> Mapping[str, list[Began]]:
-        """The starts of each job, in the order of their times."""
+        """The starts of each job, in the order of their attempts."""
         found: defaultdict[str, list[Began]] = defaultdict(list)
-        for start in sorted(self.began, key=lambda start: start.at_ms):
+        for start in sorted(self.began, key=lambda start: (start.attempt, start.at_ms)):
             found[start.job].append(start)
         return found
 
@@ -150,6 +155,11 @@ class History:
         lines = [line for line in self.told if line.event == "extra_start"]
         lines.sort(key=lambda line: (line.cause == "lease_lost", line.at_ms), reverse=True)
         return {(line.job, line.attempt): line for line in lines}
+
+    def was_lost_before(self, start: Began) -> bool:
+        """Whether a start came after its lease had ended, in a process that had been paused."""
+        line = self.extra_starts.get((start.job, start.attempt))
+        return start.pid in self.stalled and line is not None and line.at_ms <= start.at_ms
 
     @cached_property
     def ends(self) -> Mapping[str, list[str]]:

@@ -117,7 +117,7 @@ def one_live_lease(history: History) -> Iterator[Violation]:
     for job_id, starts in history.begun_of.items():
         for start in starts:
             line = history.extra_starts.get((job_id, start.attempt))
-            if line is None or line.cause != "lease_expired":
+            if line is None or line.cause != "lease_expired" or start.pid in history.stalled:
                 continue
             held_ms = line.at_ms - start.at_ms
             if held_ms + _LOG_SLACK_MS < history.lease_ms:
@@ -135,7 +135,7 @@ def cancelled_stays_so(history: History) -> Iterator[Violation]:
         late = [
             start
             for start in history.begun_of.get(cancel.job, ())
-            if start.at_ms > cancel.replied_ms
+            if start.at_ms > cancel.replied_ms and not history.was_lost_before(start)
         ]
         # one that was taken before may write down its start after the reply
         if (cancel.reply == "cancelled" and late) or (
@@ -236,7 +236,7 @@ def _overlaps(history: History, job_id: str, starts: list[Began]) -> Iterator[Vi
     """Attempts that ran at the same time although no lease can have ended between them."""
     for before, start in pairwise(starts):
         end = history.ended_of.get((job_id, before.attempt))
-        if end is None or end.at_ms <= start.at_ms:
+        if end is None or end.at_ms <= start.at_ms or before.pid in history.stalled:
             continue
         line = history.extra_starts.get((job_id, before.attempt))
         if line is not None and line.cause == "handed_back":

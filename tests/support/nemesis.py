@@ -58,8 +58,12 @@ def _moments(rng: Random, seconds: float) -> Iterator[float]:
         at_s += rng.uniform(*_EVERY_S)
 
 
-def carry_out(events: Sequence[Event], services: Sequence[Service], seconds: float) -> None:
-    """Do what is scheduled, and return after `seconds`; who is killed is started again at once."""
+def carry_out(events: Sequence[Event], services: Sequence[Service], seconds: float) -> set[int]:
+    """Do what is scheduled, and return after `seconds`; who is killed is started again at once.
+
+    Returns the process ids of those that were paused.
+    """
+    paused: set[int] = set()
     named = {service.name: service for service in services}
     began = time.monotonic()
     for event in events:
@@ -70,5 +74,7 @@ def carry_out(events: Sequence[Event], services: Sequence[Service], seconds: flo
             service.wait()
             service.start()
         else:
+            paused.add(service.pid)
             service.send(signal.SIGSTOP if event.act == "pause" else signal.SIGCONT)
     time.sleep(max(0.0, began + seconds - time.monotonic()))
+    return paused

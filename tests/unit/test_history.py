@@ -422,6 +422,14 @@ def test_a_late_success_that_redjob_accepts_is_no_violation() -> None:
     assert summary(check(history, RULES)) == "no violation"
 
 
+def test_a_paused_worker_may_begin_what_it_has_lost_meanwhile_and_no_other() -> None:
+    history = without(good(), "began", began(LOST, 1, 1102))
+    history = plus(history, began=[began(LOST, 1, 3500)], ended=[ended(LOST, 1, "returned", 4005)])
+    assert ("live_lease", LOST) in found(history)
+    history = replace(history, stalled=frozenset({101}))
+    assert summary(check(history, RULES)) == "no violation"
+
+
 def test_the_same_wrong_is_told_once_and_the_summary_counts_kinds() -> None:
     history = plus(without_grave(good()), asked=[Asked(number=1, id=OK)])
     violations = check(history, RULES)
