@@ -51,7 +51,7 @@ def _read_taken(raw: list[Any]) -> Taken:
 
 
 class Begun(NamedTuple):
-    """Reply of begin: T started (attempts in order), A not to be run."""
+    """Reply of begin: T started, = mine already (attempts of both in order), A not to be run."""
 
     at: Position
     codes: str
@@ -59,15 +59,21 @@ class Begun(NamedTuple):
 
 
 def begin(
-    part: PartitionKeys, queue: str, worker: str, entries: Sequence[str], *, lease_ms: int, tag: str
+    part: PartitionKeys,
+    queue: str,
+    worker: str,
+    entries: Sequence[tuple[str, str]],
+    *,
+    lease_ms: int,
+    tag: str,
 ) -> Call[Begun]:
-    """Start jobs whose stream entries a consumer of one queue read by itself."""
+    """Start jobs of one queue that a consumer read by itself, as (stream entry, job id)."""
     q = part.queue(queue)
     keys = [
         part.meta, part.journal, part.dispatched, part.running, part.runs, part.attempts,
         q.flow, q.stream,
     ]  # fmt: skip
-    args: list[Arg] = [tag, "", worker, lease_ms, *entries]
+    args: list[Arg] = [tag, "", worker, lease_ms, *(word for pair in entries for word in pair)]
     return Call("begin", part, keys, args, _read_begun, run_id_at=1)
 
 

@@ -23,14 +23,16 @@ def _info_logs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "redjob.sweeper")
 
 
-def read_as_foreign_consumer(stage: Stage, count: int, consumer: str = "theirs") -> list[str]:
-    """Read entries as a program in another language does, which then dies; their ids."""
+def read_as_foreign_consumer(
+    stage: Stage, count: int, consumer: str = "theirs"
+) -> list[tuple[str, str]]:
+    """Read as a program in another language does, which then dies; entries with their job ids."""
     stream = stage.part.queue(QUEUE).stream
     found: Any = stage.redis.xreadgroup("workers", consumer, {stream: ">"}, count=count)
-    return [entry.decode() for entry, _ in found[0][1]]
+    return [(entry.decode(), fields.get(b"id", b"").decode()) for entry, fields in found[0][1]]
 
 
-async def begin(stage: Stage, entries: list[str]) -> str:
+async def begin(stage: Stage, entries: list[tuple[str, str]]) -> str:
     """Begin entries as that program would have; the letters of the reply."""
     call = work.begin(stage.part, QUEUE, "theirs", entries, lease_ms=60_000, tag=new_token())
     return (await stage.store.call(call)).codes
@@ -142,8 +144,8 @@ async def test_a_dead_consumers_entry_is_found_behind_any_number_of_others(
         made = await stage.enqueue(40)
         entries = read_as_foreign_consumer(stage, 40)
         stream = stage.part.queue(QUEUE).stream
-        most: list[Any] = entries[:-1]
-        last: list[Any] = entries[-1:]
+        most: list[Any] = [entry for entry, _ in entries]
+        last: list[Any] = [most.pop()]
         # 39 consumers are fresh at every look; only the last entry's holder is dead.
         stage.redis.xclaim(stream, "workers", "dead", 0, last, idle=3_600_000, justid=True)
 
@@ -154,8 +156,8 @@ async def test_a_dead_consumers_entry_is_found_behind_any_number_of_others(
         assert (await scan_among_fresh_ones()).requeued == 0  # all entries are younger than that
         node = stage.sweeper(batch=1, never_begun_s=0.5)
         await until(scan_among_fresh_ones, lambda swept: swept.requeued == 1)
-        assert (await stage.where(made[-1])).entry.decode() != entries[-1]
-        assert (await stage.where(made[0])).entry.decode() == entries[0]
+        assert (await stage.where(made[-1])).entry.decode() != last[0]
+        assert (await stage.where(made[0])).entry.decode() == most[0]
 
 
 async def test_a_job_begun_just_before_the_repair_is_left_alone(
@@ -187,7 +189,7 @@ async def test_pending_entries_that_no_job_names_are_settled(server: TestServer,
         entries = read_as_foreign_consumer(stage, 2)
         q = stage.part.queue(QUEUE)
         assert await stage.cancel(cancelled) == "K"
-        stage.redis.xdel(q.stream, entries[1])
+        stage.redis.xdel(q.stream, entries[1][0])
         stage.redis.xadd(q.stream, {"not": "ours"})
         read_as_foreign_consumer(stage, 1)
         swept = await until(node.scan, lambda swept: swept.settled >= 1)

@@ -102,7 +102,11 @@ def _streams(view: View) -> Iterator[str]:
 def _leftovers(view: View) -> Iterator[str]:
     runs = view.collections["runs"]
     for kind in ("cancels", "progress"):
-        yield from (f"{kind} of {job_id}, not running" for job_id in view.collections[kind] if job_id not in runs)
+        yield from (
+            f"{kind} of {job_id}, not running"
+            for job_id in view.collections[kind]
+            if job_id not in runs
+        )
     for job_id in view.collections["attempts"]:
         if job_id not in view.records:
             yield f"attempts of {job_id}, which has no record"
@@ -124,7 +128,11 @@ def _journal(view: View) -> Iterator[str]:
     for (before, first), (seq, second) in zip(entries, entries[1:], strict=False):
         if seq != before + 1:
             yield f"journal goes from {before} to {seq}"
-        if isinstance(first, Journaled) and isinstance(second, Journaled) and second.prev != first.tag:
+        if (
+            isinstance(first, Journaled)
+            and isinstance(second, Journaled)
+            and second.prev != first.tag
+        ):
             yield f"journal {seq} follows tag {first.tag}, says {second.prev}"
     meta = view.collections["meta"]
     last = entries[-1] if entries else None
@@ -132,7 +140,11 @@ def _journal(view: View) -> Iterator[str]:
         yield f"journal ends at {last[0]} {_tag(last[1])}, meta says {meta.get('seq')} {meta.get('tag')}"
     for seq, entry in entries:
         lines = entry.lines if isinstance(entry, Journaled) else ()
-        repeated = [line for line, count in Counter(line.split(" ")[0] for line in lines).items() if count > 1]
+        repeated = [
+            line
+            for line, count in Counter(line.split(" ")[0] for line in lines).items()
+            if count > 1
+        ]
         if repeated:
             yield f"journal {seq} names {repeated} more than once"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
+from typing import Any
 
 import msgspec
 
@@ -12,7 +12,6 @@ from redjob.calls.work import Beat, End
 from redjob.codec import encode_past, encode_record, encode_stub, head_of, home_of
 from redjob.ids import keyed_job_id, new_id
 from redjob.model import JobState, Options, Past, Record, Stub
-
 
 QUEUE = "q"
 RESULT = b'{"state":"COMPLETED","ended":1,"attempt":1}'
@@ -122,6 +121,7 @@ class Seeder:
             if key
             else new_id(now_ms, self._count % 16_384, self._count)
         )
+        keyed: dict[str, Any] = {"options": Options(key=key), "body_hash": "h"} if key else {}
         record = Record(
             home=home_of(run_at_ms or now_ms),
             created=now_ms,
@@ -131,7 +131,6 @@ class Seeder:
             tenant=tenant,
             priority=priority,
             payload=msgspec.Raw(payload),
-            options=Options(key=key),
-            body_hash="h" if key else None,
+            **keyed,
         )
         return Job(job_id, queue, tenant, priority, run_at_ms, encode_record(record))

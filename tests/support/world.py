@@ -114,7 +114,9 @@ class World:
         """Send a call and return its reply unread; `run_id` as if read from another server."""
         if call.run_id_at >= 0:
             call.args[call.run_id_at] = self.run_id if run_id is None else run_id
-        return self.redis.eval(clocked_scripts()[call.script].text, len(call.keys), *call.keys, *call.args)
+        return self.redis.eval(
+            clocked_scripts()[call.script].text, len(call.keys), *call.keys, *call.args
+        )
 
     def do(self, call: Call[T]) -> tuple[T, State]:
         """Send a call and return its reply with everything that it changed; all invariants hold after."""
@@ -239,7 +241,7 @@ class World:
         entry = self.entry_of(job)
         reply = self.run(
             work.begin(
-                self.part, job.queue, worker, [(job.id, entry)], lease_ms=lease_ms, tag=self.tag()
+                self.part, job.queue, worker, [(entry, job.id)], lease_ms=lease_ms, tag=self.tag()
             )
         )
         assert reply.codes == "T"
@@ -251,11 +253,11 @@ class World:
         end = job.end(outcome, attempt, **given)
         return self.run(work.finish(self.part, worker, [end], tag=self.tag())).codes
 
-    def take(self, n: int = 10, *, queues: tuple[str, ...] = (QUEUE,), worker: str = WORKER) -> work.Taken:
+    def take(
+        self, n: int = 10, *, queues: tuple[str, ...] = (QUEUE,), worker: str = WORKER
+    ) -> work.Taken:
         """Take as a worker does."""
-        return self.run(
-            work.take(self.part, queues, worker, n, lease_ms=LEASE_MS, tag=self.tag())
-        )
+        return self.run(work.take(self.part, queues, worker, n, lease_ms=LEASE_MS, tag=self.tag()))
 
     def watch(self) -> None:
         """Let the sweeper be heard of, and its grace pass (the clock goes on 1 ms)."""
