@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -18,6 +19,7 @@ from redjob.ids import slot_of
 from redjob.job import AsyncJob, EnqueueResult
 from redjob.names import check_name
 from redjob.partitions import validate_partitions
+from redjob.steps import Ahead, Reply
 from redjob.store.aio import AsyncStore
 from redjob.store.settings import DEADLINE_S
 from redjob.submit import (
@@ -197,11 +199,12 @@ class AsyncClient:
 
     async def _run(self, steps: Steps[T], *, deadline_s: float | None = None) -> T:
         """Drive steps: send what they yield, and give them the reply or the error."""
+        ahead: deque[asyncio.Task[Any]] = deque()
         try:
             step = next(steps)
             while True:
                 try:
-                    reply = await self._send(step, deadline_s)
+                    reply = await self._take_step(step, ahead, deadline_s)
                 except RedjobError as error:
                     step = steps.throw(error)
                 else:
@@ -209,8 +212,20 @@ class AsyncClient:
         except StopIteration as stop:
             value: T = stop.value
             return value
+        finally:
+            for task in ahead:
+                task.cancel()
 
-    async def _send(self, step: Step, deadline_s: float | None) -> object:
-        if isinstance(step, Call):
-            return await self._store.call(step, deadline_s=deadline_s)
-        return await self._store.query(step, deadline_s=deadline_s)
+    async def _take_step(
+        self, step: Step, ahead: deque[asyncio.Task[Any]], deadline_s: float | None
+    ) -> object:
+        match step:
+            case Ahead(call):
+                ahead.append(asyncio.create_task(self._store.call(call)))
+                return None
+            case Reply():  # its patience began when it was sent
+                return await ahead.popleft()
+            case Call():
+                return await self._store.call(step, deadline_s=deadline_s)
+            case _:
+                return await self._store.query(step, deadline_s=deadline_s)

@@ -40,16 +40,17 @@ def args_of(item: object) -> Args:
 
     Raises InvalidArgument for anything else.
     """
+    kind = type(item).__name__
     if isinstance(item, Args):
         return item
     if isinstance(item, tuple):
         return Args(*cast("tuple[object, ...]", item))
     if isinstance(item, Mapping):
-        named = cast("Mapping[object, object]", item)  # pyright: ignore[reportUnknownArgumentType] # of users
+        named = cast("Mapping[object, object]", item)
         if all(isinstance(name, str) for name in named):
             return Args(**cast("Mapping[str, object]", named))
     raise InvalidArgument(
-        "arguments", f"of an item are a {type(item).__name__}", "pass a tuple, a dict or Args(...)"
+        "arguments", f"of an item are a {kind}", "pass a tuple, a dict or Args(...)"
     )
 
 

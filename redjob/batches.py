@@ -7,12 +7,15 @@ batch the next one: few large calls, and the load spreads.  A key decides its jo
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from redjob.calls.jobs import BATCH, BATCH_BYTES, Enqueued, NewJob, enqueue
 from redjob.errors import RedjobError, StoreUnavailable
 from redjob.ids import new_token
 from redjob.partitions import slot_range
+from redjob.steps import Ahead, Reply
 from redjob.submit import Draft, Plan, Submitter, record_of, was_created, with_job
 
 if TYPE_CHECKING:
@@ -33,39 +36,67 @@ class Accepted(NamedTuple):
 
 
 Verdict = Accepted | RedjobError
+Kind = tuple[int | None, str, str, int]  # partition (None: any), queue, tenant, priority
+_UNDER_WAY = 2
 
 
 def enqueue_all(packer: Packer, drafts: Sequence[Draft | RedjobError]) -> Steps[list[Verdict]]:
     """Enqueue drafts and answer each in its place; an error among them is its own answer.
 
-    After a batch that Redis did not answer in time the others are not sent: each would wait as long
-    again.  They are answered as refused, and may be repeated.
+    One call is under way while the next is put together.  After one that Redis did not answer in
+    time no other is sent, as each would wait as long again: their jobs are answered as refused, and
+    may be repeated.
     """
-    verdicts: list[Verdict | None] = [None] * len(drafts)
+    sender = _Sender(len(drafts))
     for place, draft in enumerate(drafts):
         if isinstance(draft, RedjobError):
-            verdicts[place] = draft
+            sender.verdicts[place] = draft
             continue
         try:
-            packer.add(place, draft)
+            full = packer.add(place, draft)
         except RedjobError as error:
-            verdicts[place] = error
-    silent: StoreUnavailable | None = None
-    for batch in packer.batches():
-        if silent is None:
-            call = batch.call()
-            try:
-                reply = yield call
-            except StoreUnavailable as error:
-                silent = StoreUnavailable(error.reason, outcome="refused")
-                batch.fail(error, verdicts)
-            except RedjobError as error:
-                batch.fail(error, verdicts)
-            else:
-                batch.answer(reply, call.repeated, verdicts)
+            sender.verdicts[place] = error
         else:
-            batch.fail(silent, verdicts)
-    return [verdict for verdict in verdicts if verdict is not None]
+            if full is not None:
+                yield from sender.send(full)
+    for batches in packer.rounds():
+        for batch in batches:
+            yield from sender.send(batch)
+        yield from sender.settle(0)  # the next round holds keys of this one again
+    return [verdict for verdict in sender.verdicts if verdict is not None]
+
+
+class _Sender:
+    """Sends batches, at most `_UNDER_WAY` at a time, and gathers the answers to their jobs."""
+
+    def __init__(self, jobs: int) -> None:
+        self.verdicts: list[Verdict | None] = [None] * jobs
+        self._sent: deque[tuple[Batch, Call[Enqueued]]] = deque()
+        self._silent: StoreUnavailable | None = None
+
+    def send(self, batch: Batch) -> Steps[None]:
+        """Send one batch, after the oldest has been answered if too many are under way."""
+        yield from self.settle(_UNDER_WAY - 1)
+        if self._silent is not None:
+            batch.fail(self._silent, self.verdicts)
+            return
+        call = batch.call()
+        self._sent.append((batch, call))
+        yield Ahead(call)
+
+    def settle(self, under_way: int) -> Steps[None]:
+        """Wait for answers until no more than so many calls are under way."""
+        while len(self._sent) > under_way:
+            batch, call = self._sent.popleft()
+            try:
+                reply: Enqueued = yield Reply(None if self._silent is None else 0.0)
+            except StoreUnavailable as error:
+                self._silent = StoreUnavailable(error.reason, outcome="refused")
+                batch.fail(error, self.verdicts)
+            except RedjobError as error:
+                batch.fail(error, self.verdicts)
+            else:
+                batch.answer(reply, call.repeated, self.verdicts)
 
 
 class Batch:
@@ -135,38 +166,42 @@ class Packer:
         self._submitter = submitter
         self._now_ms = now_ms
         self._next_part = rng.randrange(keys.partitions)
-        self._rounds: list[list[Batch]] = []
-        self._open: dict[tuple[object, ...], Batch] = {}
+        self._rounds: list[dict[Kind, list[Batch]]] = [{}]
         self._seen: dict[str, int] = {}
 
-    def add(self, place: int, draft: Draft) -> None:
-        """Take a draft. Raises InvalidArgument."""
-        plan = draft.plan
+    def add(self, place: int, draft: Draft) -> Batch | None:
+        """Take a draft; returns a batch that is full and may be sent. Raises InvalidArgument."""
         run_at_ms, doc = record_of(draft, self._now_ms)
         if draft.key is None:
-            batch = self._batch(plan, 0, None, len(doc))
+            batch, full = self._batch(draft.plan, 0, None, len(doc))
             job_id = self._submitter.job_id(draft, batch.next_slot)
         else:
             job_id = self._submitter.job_id(draft)
             turn = self._seen.get(job_id, 0)
             self._seen[job_id] = turn + 1
-            batch = self._batch(plan, turn, self._keys.of_job(job_id), len(doc))
+            batch, full = self._batch(draft.plan, turn, self._keys.of_job(job_id), len(doc))
         batch.add(place, draft, NewJob(job_id, run_at_ms, doc))
+        return full
 
-    def batches(self) -> Iterator[Batch]:
-        """All batches in the order in which they must be sent."""
-        for batches in self._rounds:
-            yield from batches
+    def rounds(self) -> Iterator[list[Batch]]:
+        """The batches that `add` has not returned: all of one list go before those of the next."""
+        for kinds in self._rounds:
+            yield list(chain.from_iterable(kinds.values()))
 
-    def _batch(self, plan: Plan, turn: int, part: PartitionKeys | None, size: int) -> Batch:
-        kind = (turn, part.index if part else None, plan.queue, plan.tenant, plan.priority)
-        batch = self._open.get(kind)
-        if batch is None or not batch.has_room(size):
-            batch = self._open[kind] = Batch(*self._place(part), plan)
-            while len(self._rounds) <= turn:
-                self._rounds.append([])
-            self._rounds[turn].append(batch)
-        return batch
+    def _batch(
+        self, plan: Plan, turn: int, part: PartitionKeys | None, size: int
+    ) -> tuple[Batch, Batch | None]:
+        """The batch for one more job, and the one that it was too much for, if that may be sent."""
+        while len(self._rounds) <= turn:
+            self._rounds.append({})
+        kind = (None if part is None else part.index, plan.queue, plan.tenant, plan.priority)
+        batches = self._rounds[turn].setdefault(kind, [])
+        if batches and batches[-1].has_room(size):
+            return batches[-1], None
+        # Only the first round may run ahead; a later one waits until all before it are answered.
+        full = batches.pop() if batches and turn == 0 else None
+        batches.append(Batch(*self._place(part), plan))
+        return batches[-1], full
 
     def _place(self, part: PartitionKeys | None) -> tuple[PartitionKeys, range]:
         if part is None:

@@ -6,6 +6,7 @@ First in the chain of a job.  Threads may share a client, and a forked child may
 from __future__ import annotations
 
 import random
+from collections import deque
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from redjob import change, lookup
@@ -18,13 +19,14 @@ from redjob.ids import slot_of
 from redjob.job import EnqueueResult, Job
 from redjob.names import check_name
 from redjob.partitions import validate_partitions
+from redjob.steps import Ahead, Reply
 from redjob.store.settings import (
     DEADLINE_S,
     StoreSettings,
     settings_from_client,
     settings_from_url,
 )
-from redjob.store.sync import SyncStore
+from redjob.store.sync import SyncLink, SyncStore
 from redjob.submit import (
     Draft,
     EnqueueOptions,
@@ -223,11 +225,12 @@ class Client:
 
     def _run(self, steps: Steps[T], *, deadline_s: float | None = None) -> T:
         """Drive steps: send what they yield, and give them the reply or the error."""
+        ahead: deque[tuple[Call[Any], SyncLink | None]] = deque()
         try:
             step = next(steps)
             while True:
                 try:
-                    reply = self._send(step, deadline_s)
+                    reply = self._take_step(step, ahead, deadline_s)
                 except RedjobError as error:
                     step = steps.throw(error)
                 else:
@@ -236,10 +239,23 @@ class Client:
             value: T = stop.value
             return value
 
-    def _send(self, step: Step, deadline_s: float | None) -> object:
-        if isinstance(step, Call):
-            return self._store.call(step, deadline_s=deadline_s)
-        return self._store.query(step, deadline_s=deadline_s)
+    def _take_step(
+        self,
+        step: Step,
+        ahead: deque[tuple[Call[Any], SyncLink | None]],
+        deadline_s: float | None,
+    ) -> object:
+        match step:
+            case Ahead(call):
+                ahead.append((call, self._store.send(call)))
+                return None
+            case Reply(patience_s):
+                call, sent = ahead.popleft()
+                return self._store.call(call, deadline_s=patience_s, sent=sent)
+            case Call():
+                return self._store.call(step, deadline_s=deadline_s)
+            case _:
+                return self._store.query(step, deadline_s=deadline_s)
 
     def _await_end(self, job_id: str, position: str, limit: float) -> None:
         """Block until the job's end is announced, or until `limit` on the monotonic clock."""

@@ -24,14 +24,11 @@ from redjob.validate import LIMITS
 JSON = "pass text, numbers, booleans, None, lists and dicts with text keys"
 _INT_LOW, _INT_HIGH = -(1 << 63), (1 << 64) - 1
 _ROOT = re.compile(r"[.\[]")
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
-_NOT_ENCODED = (
-    TypeError,
-    ValueError,
-    RecursionError,
-)  # msgspec's and Unicode errors are ValueErrors
+# msgspec's own errors and those of Unicode are ValueErrors.
+_NOT_ENCODED = (TypeError, ValueError, OverflowError, RecursionError)
 
 _encode = msgspec.json.Encoder().encode
+_encode_64_bit = msgspec.msgpack.Encoder().encode  # has no integers of more than 64 bits
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 
@@ -59,6 +56,7 @@ def encode_values(path: str, values: dict[str, object], limits: Limits = LIMITS)
     """
     try:
         doc = _encode(values)
+        _encode_64_bit(values)
     except _NOT_ENCODED as error:
         check_json(path, values, limits.depth)
         raise InvalidArgument("payload", f"is not JSON ({type(error).__name__})", JSON) from error
@@ -69,7 +67,7 @@ def encode_values(path: str, values: dict[str, object], limits: Limits = LIMITS)
             "store it elsewhere and pass a reference",
         )
     # Brackets inside text are counted too: that only makes the slow check run for nothing.
-    if doc.count(b"{") + doc.count(b"[") > limits.depth or _LONG_NUMBER.search(doc):
+    if doc.count(b"{") + doc.count(b"[") > limits.depth:
         check_json(path, _decode(doc), limits.depth)
     return doc
 

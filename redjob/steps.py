@@ -1,4 +1,4 @@
-"""Conversations with Redis as generators: each yields a call or a query and is sent its reply.
+"""Conversations with Redis as generators: each yields a step and is sent its reply.
 
 The sync and the async client differ in waiting alone: both drive the same steps, and throw what a
 call raises into them, so that a conversation may answer an error as it answers a reply.
@@ -7,11 +7,31 @@ call raises into them, so that a conversation may answer an error as it answers 
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from redjob.calls.call import Call
 from redjob.calls.reads import Query
 
 T = TypeVar("T")
-Step = Call[Any] | Query[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Send a call and go on: its reply is that of a later `Reply` step, the oldest first."""
+
+    call: Call[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Wait for the reply of the oldest call that was sent ahead, trying again for so many seconds.
+
+    None is the store's own deadline.
+    """
+
+    deadline_s: float | None = None
+
+
+Step = Call[Any] | Query[Any] | Ahead | Reply
 Steps = Generator[Step, Any, T]

@@ -130,6 +130,9 @@ def _make_plan(  # noqa: PLR0913 - the options of a job, keyword-only
 _cached_plan = lru_cache(maxsize=1024, typed=True)(_make_plan)
 
 
+_OPTION_NAMES = EnqueueOptions.__optional_keys__
+
+
 class Draft(NamedTuple):
     """A job that was checked as far as it can be without the server's clock.
 
@@ -147,7 +150,7 @@ class Draft(NamedTuple):
 class JobSpec:
     """One job for `enqueue_many` of a thin client: as `enqueue` takes it, with `run_at` or `run_in`.
 
-    Nothing is checked before it is enqueued, so that one bad item does not harm the others.
+    Values are not checked before it is enqueued, so that one bad item does not harm the others.
     """
 
     __slots__ = ("options", "payload", "run_at", "run_in", "task")
@@ -161,6 +164,9 @@ class JobSpec:
         run_in: timedelta | float | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> None:
+        unknown = options.keys() - _OPTION_NAMES
+        if unknown:
+            raise TypeError(f"JobSpec has no option {', '.join(sorted(unknown))}")
         self.task = task
         self.payload = payload
         self.run_at = run_at

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from hiredis import pack_command
 from redis import exceptions as rx
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry as RedisRetry
@@ -22,6 +21,7 @@ from redjob.errors import RedjobError
 from redjob.keys import Keyspace
 from redjob.store.facts import ServerFacts, facts_query, parse_info
 from redjob.store.namespace import keyspace_from, namespace_query, open_query
+from redjob.store.pack import pack
 from redjob.store.policy import Tries, connect_error
 from redjob.store.settings import StoreSettings
 
@@ -34,15 +34,10 @@ _CLASSES: dict[str, Any] = {
 }
 
 
-def _pack(*command: Arg) -> list[bytes]:
-    """Write a command as the server reads it; redis-py does this in Python for asyncio."""
-    return [pack_command(command)]  # type: ignore[arg-type] # its stub says a tuple of one
-
-
 class AsyncLink:
     """One connection, with the run_id of the server behind it and the clock offset measured on it."""
 
-    __slots__ = ("connection", "offset_ms", "pack", "reply_timeout_s", "run_id")
+    __slots__ = ("connection", "offset_ms", "reply_timeout_s", "run_id")
 
     def __init__(self, settings: StoreSettings) -> None:
         # no socket_timeout: redis-py would make a task for every write; exchange has its own
@@ -53,7 +48,6 @@ class AsyncLink:
             decode_responses=False,
             protocol=2,
         )
-        self.pack = _pack
         self.reply_timeout_s = settings.reply_timeout_s
         self.run_id = ""
         self.offset_ms = 0
@@ -75,12 +69,12 @@ class AsyncLink:
     async def exchange(self, command: tuple[Arg, ...], *, block_s: float = 0.0) -> Any:
         """Send one command and return its reply; block_s is what the command itself may wait."""
         async with asyncio.timeout(self.reply_timeout_s + block_s):
-            await self.connection.send_packed_command(self.pack(*command), check_health=False)
+            await self.connection.send_packed_command(pack(command), check_health=False)
             return await self.connection.read_response()
 
     async def exchange_all(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
         """Send commands in one write; error replies are returned in their places."""
-        packed = [part for command in commands for part in self.pack(*command)]
+        packed = b"".join(map(pack, commands))
         replies: list[Any] = []
         async with asyncio.timeout(self.reply_timeout_s):
             await self.connection.send_packed_command(packed, check_health=False)

@@ -20,7 +20,8 @@ from redjob.clock import Clock, SystemClock
 from redjob.keys import Keyspace
 from redjob.store.facts import parse_info
 from redjob.store.namespace import keyspace_from, namespace_query
-from redjob.store.policy import Tries, connect_error
+from redjob.store.pack import pack
+from redjob.store.policy import ConnectFailed, Tries, connect_error
 from redjob.store.settings import StoreSettings
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ _CLASSES: dict[str, Any] = {
 class SyncLink:
     """One connection, with the run_id of the server behind it and the clock offset measured on it."""
 
-    __slots__ = ("connection", "offset_ms", "pack", "run_id")
+    __slots__ = ("connection", "offset_ms", "run_id")
 
     def __init__(self, settings: StoreSettings, clock: Clock, block_s: float = 0.0) -> None:
         try:
@@ -47,7 +48,6 @@ class SyncLink:
                 protocol=2,
             )
             self.connection.connect()
-            self.pack = self.connection.pack_command
             info = parse_info(self.exchange(("INFO", "server")))
             before = clock.wall_ms()
             seconds, micros = self.exchange(("TIME",))
@@ -56,15 +56,23 @@ class SyncLink:
         self.run_id = info.get("run_id", "")
         self.offset_ms = int(seconds) * 1000 + int(micros) // 1000 - (before + clock.wall_ms()) // 2
 
+    def send(self, command: tuple[Arg, ...]) -> None:
+        """Send one command."""
+        self.connection.send_packed_command((pack(command),), check_health=False)
+
+    def read(self) -> Any:
+        """Return the reply of one command that was sent."""
+        return self.connection.read_response()
+
     def exchange(self, command: tuple[Arg, ...]) -> Any:
         """Send one command and return its reply."""
-        self.connection.send_packed_command(self.pack(*command), check_health=False)
-        return self.connection.read_response()
+        self.send(command)
+        return self.read()
 
     def exchange_all(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
         """Send commands in one write; error replies are returned in their places."""
-        packed = b"".join(part for command in commands for part in self.pack(*command))
-        self.connection.send_packed_command([packed], check_health=False)
+        packed = b"".join(map(pack, commands))
+        self.connection.send_packed_command((packed,), check_health=False)
         replies: list[Any] = []
         for _ in commands:
             try:
@@ -117,22 +125,34 @@ class SyncStore:
         """The server's clock as last measured, wall ms."""
         return self._clock.wall_ms() + self.offset_ms
 
-    def call(self, call: Call[T], *, deadline_s: float | None = None) -> T:
-        """Send a call until it is answered.
+    def call(
+        self, call: Call[T], *, deadline_s: float | None = None, sent: SyncLink | None = None
+    ) -> T:
+        """Send a call until it is answered; `sent` is what `send` returned for its first try.
 
         Raises what its refusal stands for (`read_reply`), StoreFull, StoreUnavailable.
         """
         tries: Tries | None = None
         while True:
             try:
-                raw = self._once(call)
+                raw = self._read(call, sent or self._send(call))
             except Exception as exc:  # noqa: BLE001 - the policy raises what it does not know
+                sent = None
                 tries = tries or self._tries(call.script, deadline_s)
                 self._wait(tries, exc)
                 if tries.unknown and call.again_at >= 0:
                     call.args[call.again_at] = "1"
                 continue
             return read_reply(call, raw, self.namespace)
+
+    def send(self, call: Call[Any]) -> SyncLink | None:
+        """Send a call and do not wait: `call` reads the reply, and tries again what failed here."""
+        try:
+            return self._send(call)
+        except (rx.RedisError, OSError, ConnectFailed):
+            if call.again_at >= 0:
+                call.args[call.again_at] = "1"  # nobody knows how much of it was sent
+            return None
 
     def query(self, query: Query[T], *, deadline_s: float | None = None) -> T:
         """Send plain reads in one pipeline. Raises StoreUnavailable."""
@@ -172,22 +192,30 @@ class SyncStore:
             while links:
                 links.pop().close()
 
-    def _once(self, call: Call[Any]) -> Any:
+    def _send(self, call: Call[Any]) -> SyncLink:
         link = self._take_link()
+        if call.run_id_at >= 0:
+            call.args[call.run_id_at] = link.run_id
+        sha = self._scripts[call.script].sha
         try:
-            if call.run_id_at >= 0:
-                call.args[call.run_id_at] = link.run_id
-            script = self._scripts[call.script]
-            rest = (len(call.keys), *call.keys, *call.args)
+            link.send(("EVALSHA", sha, len(call.keys), *call.keys, *call.args))
+        except BaseException as exc:
+            self._broken(link, exc)
+            raise
+        return link
+
+    def _read(self, call: Call[Any], link: SyncLink) -> Any:
+        try:
             try:
-                raw = link.exchange(("EVALSHA", script.sha, *rest))
+                raw = link.read()
             except rx.NoScriptError:
-                raw = link.exchange(("EVAL", script.text, *rest))
+                text = self._scripts[call.script].text
+                raw = link.exchange(("EVAL", text, len(call.keys), *call.keys, *call.args))
         except rx.ResponseError as exc:
             self._keep_or_close(link, exc)
             raise
-        except BaseException:
-            link.close()  # a reply may still be on its way: nobody may read it as his own
+        except BaseException as exc:
+            self._broken(link, exc)
             raise
         self._idle.append(link)
         return raw
@@ -198,8 +226,8 @@ class SyncStore:
         link = self._take_link()
         try:
             replies = link.exchange_all(query.commands)
-        except BaseException:
-            link.close()
+        except BaseException as exc:
+            self._broken(link, exc)
             raise
         for reply in replies:
             if isinstance(reply, rx.ResponseError):
@@ -230,6 +258,13 @@ class SyncStore:
             self._pid = os.getpid()
             self._idle = deque()
             self._blocking = deque()
+
+    def _broken(self, link: SyncLink, exc: BaseException) -> None:
+        link.close()  # a reply may still be on its way: nobody may read it as his own
+        if isinstance(exc, rx.ConnectionError | OSError):
+            # The server has gone: each of the others would cost a call one try to find that out.
+            while self._idle:
+                self._idle.pop().close()
 
     def _keep_or_close(self, link: SyncLink, exc: rx.ResponseError) -> None:
         # read_response has shut the connection on some errors; a READONLY primary must be left too
