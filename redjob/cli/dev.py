@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -87,13 +87,13 @@ async def _run(specs: list[ChildSpec]) -> None:
 
 
 @contextmanager
-def _server(data: Path, port: int) -> Iterator[str]:
+def _server(data: Path, port: int) -> Generator[str]:
     with ExitStack() as stack:
         yield stack.enter_context(EmbeddedServer(data, port=port)).url
 
 
 @contextmanager
-def _theirs(url: str) -> Iterator[str]:
+def _theirs(url: str) -> Generator[str]:
     yield url
 
 

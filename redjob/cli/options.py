@@ -27,10 +27,13 @@ def example(command: str) -> str:
     return f"\b\nExample:\n  {command}"
 
 
-def setting(name: str, text: str, **options: object) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def setting(
+    name: str, text: str, *, short: str = "", **options: object
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """An option for one field of the settings: `lease_s` is --lease-s and REDJOB_LEASE_S."""
     flag = "--" + name.replace("_", "-")
     return click.option(
+        *([short] if short else []),
         flag,
         name,
         envvar=PREFIX + name.upper(),

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
-from typing import NoReturn, cast
+from typing import NoReturn
 
 import click
 
@@ -102,7 +102,7 @@ def _told(exc: Exception) -> tuple[str, int]:
     """What to say of an error, and the exit code for it."""
     match exc:
         case ExceptionGroup():  # of a service's loops: the first that broke
-            return _told(cast("ExceptionGroup[Exception]", exc).exceptions[0])
+            return _told(exc.exceptions[0])
         case click.UsageError():
             hint = f" (see {exc.ctx.command_path} --help)" if exc.ctx else ""
             return exc.format_message() + hint, WRONG_USE

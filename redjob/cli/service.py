@@ -53,7 +53,7 @@ def run_service(role: str, place: Place, service: Service) -> None:
 
     Raises ServerUnsuitable, and whatever ends the service by itself.
     """
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_main(role, place, service))
 
 
@@ -109,7 +109,8 @@ def end_with_stdin(grace_s: float, clock: Clock) -> None:
     threading.Thread(target=follow, name="redjob-parent", daemon=True).start()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """What makes event loops here: uvloop where it is installed."""
     try:
         factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module(
             "uvloop"

@@ -18,7 +18,7 @@ from redjob.cli.root import FAILED, WRONG_USE
 from redjob.dev import Child, ChildSpec, WrongUse, run_children
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from tests.support.servers import OwnServerFactory, TestServer
 
@@ -58,7 +58,7 @@ class Process:
 
 
 @contextlib.contextmanager
-def process(*arguments: str) -> Iterator[Process]:
+def process(*arguments: str) -> Generator[Process]:
     """A process that does not outlive its test."""
     started = Process(*arguments)
     try:
@@ -151,8 +151,11 @@ class Stack:
 
     def __init__(self, *specs: ChildSpec) -> None:
         self.said: list[tuple[str, str]] = []
-        self.children = [Child(spec, lambda *line: self.said.append(line)) for spec in specs]
+        self.children = [Child(spec, self._hear) for spec in specs]
         self.stop = asyncio.Event()
+
+    def _hear(self, name: str, line: str) -> None:
+        self.said.append((name, line))
 
     async def wait_for(self, words: str, times: int = 1) -> None:
         """Wait until these words were said so many times."""
