@@ -18,7 +18,7 @@ from redjob.scheduler.owner import Slot
 from redjob.scheduler.server_clock import ServerClock
 
 PAGE = 3 * BATCH
-_WORKERS = 3
+_WORKERS = 2  # while the server works on one pipeline, the next is made
 _TOGETHER = 4  # queues a pipeline
 _MOST_LOST = 10_000
 

@@ -80,6 +80,7 @@ class OnTime:
                 self._look(slot)
             else:
                 self._due.setdefault(slot, {})[job_id] = at_ms
+                slot.asked.add(job_id)
 
     def _next_pipeline(self) -> list[Batch]:
         batches: list[Batch] = []
@@ -91,7 +92,6 @@ class OnTime:
             if len(jobs) > BATCH:
                 self._due[slot] = dict(jobs[BATCH:])  # to the end of the line: each gets a turn
                 jobs = jobs[:BATCH]
-            slot.asked.update(job.id for job in jobs)
             batches.append(Batch(slot, jobs))
             room -= len(jobs)
         return batches

@@ -49,8 +49,8 @@ class Known(NamedTuple):
 class Slot:
     """One queue of an owned partition.
 
-    `covered_ms` is set where the wheel holds less than the owner's window; `asked` are ids of the
-    wheel that a call under way fires; `lost` those that have no record.
+    `covered_ms` is set where the wheel holds less than the owner's window; `asked` are ids that came
+    out of the wheel and are not answered yet; `lost` those that have no record.
     """
 
     __slots__ = (
