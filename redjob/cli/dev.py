@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -15,11 +14,12 @@ from redjob.cli.options import connection_options, example, setting
 from redjob.cli.root import WRONG_USE
 from redjob.config import Connection
 from redjob.dev import Child, ChildSpec, WrongUse, run_children
-from redjob.embedded import EmbeddedServer
+from redjob.embedded import EmbeddedServer, ServerStartFailed
 from redjob.store.settings import redact
 
 # Fixed, so that a program of the user's finds the server again; 10000 above Redis' own.
 _PORT = 16379
+_LOOK_EVERY_S = 1.0
 _DRAIN_S = 35.0  # a worker's own grace is 30 s
 
 
@@ -55,7 +55,9 @@ def dev(
     """
     context = click.get_current_context()
     own = context.get_parameter_source("redis_url") is click.core.ParameterSource.DEFAULT
-    with _server(data, port) if own else _theirs(connection.redis_url) as url:
+    with ExitStack() as stack:
+        server = stack.enter_context(EmbeddedServer(data, port=port)) if own else None
+        url = connection.redis_url if server is None else server.url
         environment = {"REDJOB_REDIS_URL": url, "REDJOB_NAMESPACE": connection.namespace}
         common = ["--log-level", log_level]
         if connection.partitions is not None:
@@ -73,28 +75,34 @@ def dev(
             specs.append(ChildSpec("worker", worker, environment, _DRAIN_S))
         _say("dev", f"Redis is {redact(url)}; for other programs: REDJOB_REDIS_URL={redact(url)}")
         try:
-            asyncio.run(_run(specs))
+            asyncio.run(_run(specs, server))
         except WrongUse:
             context.exit(WRONG_USE)  # the child has told why
 
 
-async def _run(specs: list[ChildSpec]) -> None:
+async def _run(specs: list[ChildSpec], server: EmbeddedServer | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    await run_children([Child(spec, _say) for spec in specs], stop)
+    watching = asyncio.create_task(_keep_up(server)) if server is not None else None
+    try:
+        await run_children([Child(spec, _say) for spec in specs], stop)
+    finally:
+        if watching is not None:
+            watching.cancel()
 
 
-@contextmanager
-def _server(data: Path, port: int) -> Generator[str]:
-    with ExitStack() as stack:
-        yield stack.enter_context(EmbeddedServer(data, port=port)).url
-
-
-@contextmanager
-def _theirs(url: str) -> Generator[str]:
-    yield url
+async def _keep_up(server: EmbeddedServer) -> None:
+    """Start the server again when it has crashed; its port and its data stay."""
+    while True:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        if not server.running:
+            _say("dev", "the server has ended, starts again")
+            try:
+                await asyncio.to_thread(server.start)
+            except ServerStartFailed as exc:
+                _say("dev", str(exc))
 
 
 def _say(name: str, line: str) -> None:

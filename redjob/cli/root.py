@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -82,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; return its exit code, with an error told in one line on stderr."""
+    # What the store logs while it waits is for services; a command ends with one line of its own.
+    logging.getLogger("redjob").addHandler(logging.NullHandler())
     try:
         code = cli.main(args=arguments, prog_name="redjob", standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 from typing import TYPE_CHECKING
@@ -16,59 +14,12 @@ import pytest
 
 from redjob.cli.root import FAILED, WRONG_USE
 from redjob.dev import Child, ChildSpec, WrongUse, run_children
+from tests.flow.processes import process
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from tests.support.servers import OwnServerFactory, TestServer
 
 pytestmark = pytest.mark.anyio
-
-
-class Process:
-    """One `redjob` command line as a process of its own."""
-
-    def __init__(self, *arguments: str) -> None:
-        self.popen = subprocess.Popen(
-            [sys.executable, "-m", "redjob", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.seen: list[str] = []
-
-    def wait_for(self, words: str) -> str:
-        """Read its log until a line has these words, and return that line."""
-        assert self.popen.stderr is not None
-        for line in self.popen.stderr:
-            self.seen.append(line)
-            if words in line:
-                return line
-        pytest.fail(f"ended without {words!r}: {''.join(self.seen)}")
-
-    def end(self, number: int | None = None) -> int:
-        """Send a signal, if one is given, and return the exit code."""
-        if number is not None:
-            self.popen.send_signal(number)
-        code = self.popen.wait(20)
-        assert self.popen.stderr is not None
-        self.seen += self.popen.stderr.readlines()
-        return code
-
-
-@contextlib.contextmanager
-def process(*arguments: str) -> Generator[Process]:
-    """A process that does not outlive its test."""
-    started = Process(*arguments)
-    try:
-        yield started
-    finally:
-        started.popen.kill()
-        started.popen.wait()
-        for pipe in (started.popen.stdin, started.popen.stderr):
-            assert pipe is not None
-            pipe.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
