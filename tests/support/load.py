@@ -34,7 +34,7 @@ _BURST_CANCELS = 30
 
 
 class PlantedClient(Client):
-    """A client whose scripts have a bug."""
+    """A client with given scripts, that is with a bug or without."""
 
     def __init__(self, url: str, namespace: str, scripts: ScriptSet) -> None:
         super().__init__(url, namespace=namespace)

@@ -56,7 +56,9 @@ class Service:
         return self._popen.poll()
 
     def start(self) -> Self:
-        """Start it; its log goes to a file of this start alone."""
+        """Start it, also after it has ended by itself; each start has a log of its own."""
+        if self._popen is not None:
+            self._wait()
         self.starts += 1
         with (self._logs / f"{self.name}.{self.starts}.log").open("wb") as log:
             self._popen = subprocess.Popen(
