@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import redis
+from redjob.bench.bare import BareClient
 
 
 class CommandCost(NamedTuple):
@@ -47,7 +47,7 @@ class ServerCost(NamedTuple):
 class ServerMeter:
     """Reads INFO and answers with differences, so that a server in use keeps its statistics."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: BareClient) -> None:
         self._client = client
         self._cpu_us, self._commands = self._read()
 
@@ -77,12 +77,12 @@ class ServerMeter:
         return seconds * 1e6, commands
 
 
-def used_memory(client: redis.Redis) -> int:
+def used_memory(client: BareClient) -> int:
     """Return the bytes that the server has allocated."""
     return int(_info(client, "memory")["used_memory"])
 
 
-def _info(client: redis.Redis, section: str) -> dict[str, Any]:
+def _info(client: BareClient, section: str) -> dict[str, Any]:
     found: Any = client.info(section)
     return dict(found)
 

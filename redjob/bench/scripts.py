@@ -9,22 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import msgspec
-import redis
-
+from redjob.bench.app import QUEUE
+from redjob.bench.bare import BareClient
+from redjob.bench.jobs import doc_of
 from redjob.bench.meter import ServerCost, ServerMeter
+from redjob.bench.result import Row, tail
+from redjob.bench.stage import Options, staged
 from redjob.calls import jobs, owner, work
-from redjob.clock import Clock
-from redjob.codec import HEAD, encode_outcome, encode_record, home_of
+from redjob.clock import Clock, SystemClock
+from redjob.codec import HEAD, encode_outcome
 from redjob.ids import JobIds, new_token
 from redjob.keys import PartitionKeys
-from redjob.model import JobState, Outcome, Record
+from redjob.model import JobState, Outcome
 from redjob.partitions import SLOTS, partition_of
-from redjob.store.namespace import open_query
+from redjob.store.namespace import DEFAULT_PARTITIONS, open_query
 from redjob.store.sync import SyncStore
 
-QUEUE = "bench"
-PAYLOAD_BYTES = 200
+JOBS = 32_000
+BATCHES = (100, 250)
 RESULT_TTL_MS = 3_600_000
 LEASE_MS = 60_000
 WORKER = "bench00000000000"
@@ -51,7 +53,7 @@ class Phase(NamedTuple):
 class ScriptBench:
     """Drives jobs through a namespace that nothing else uses."""
 
-    def __init__(self, store: SyncStore, client: redis.Redis, clock: Clock) -> None:
+    def __init__(self, store: SyncStore, client: BareClient, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._meter = ServerMeter(client)
@@ -130,17 +132,8 @@ class ScriptBench:
     def _batches(self, count: int, batch: int, run_at_ms: int) -> Iterator[Batch]:
         """Fill the partitions in turn, whole batches, as many in each."""
         parts = self._store.keys.parts
-        now_ms = self._store.now_ms()
         per_part = max(1, round(count / len(parts) / batch))
-        record = Record(
-            home=home_of(run_at_ms or now_ms),
-            created=now_ms,
-            run_at=run_at_ms,
-            task="redjob.bench.app.noop",
-            queue=QUEUE,
-            payload=payload(0),
-        )
-        doc = encode_record(record)
+        doc = doc_of(0, run_at_ms=run_at_ms)
         slots = _a_slot_of_each(len(parts))
         for _ in range(per_part):
             for part in parts:
@@ -151,14 +144,28 @@ class ScriptBench:
                 yield part, new
 
 
-def payload(index: int, size: int = PAYLOAD_BYTES) -> msgspec.Raw:
-    """Return the payload of a benchmark's job: its index and padding, `size` bytes of JSON."""
-    start = b'{"index":%d,"pad":"' % index
-    return msgspec.Raw(start + b"x" * (size - len(start) - 2) + b'"}')
-
-
 def _a_slot_of_each(partitions: int) -> list[int]:
     found: dict[int, int] = {}
     for slot in range(SLOTS):
         found.setdefault(partition_of(slot, partitions), slot)
     return [found[index] for index in range(partitions)]
+
+
+def run(options: Options) -> Row:
+    """Measure once, at batches of 100 and of 250 jobs."""
+    jobs = options.jobs_or(JOBS)
+    found: dict[str, float] = {}
+    with staged(options, 1) as stage:
+        row = Row(bench="scripts", server=stage.server.label, jobs=jobs)
+        scripts = ScriptBench(stage.store, stage.client, SystemClock())
+        scripts.open(DEFAULT_PARTITIONS)
+        with stage.probe():
+            for batch in BATCHES:
+                for phase in scripts.run(jobs, batch):
+                    found[f"{phase.name} x{batch}"] = round(phase.us_per_job, 2)
+                both = found[f"take x{batch}"] + found[f"finish x{batch}"]
+                found[f"take+finish x{batch}"] = round(both, 2)
+        row.script_us = found
+        row.redis_us_per_job = found[f"take+finish x{BATCHES[0]}"]
+        row.probe_ms = tail(stage.probe_ms)
+    return row

