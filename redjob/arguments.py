@@ -126,7 +126,7 @@ class Arguments:
         decode, optional = self._compiled or self.compile()
         try:
             found = asdict(decode(payload))
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise PayloadMismatch(f"task {self._task}: {_readable(error)}") from error
         if optional:
             return {name: value for name, value in found.items() if value is not _UNSET}
@@ -186,4 +186,4 @@ class Arguments:
 
 def _readable(error: BaseException) -> str:
     text = str(error).replace("$.", "").replace("Object ", "")
-    return text[:1].lower() + text[1:]
+    return text if text.startswith("JSON") else text[:1].lower() + text[1:]

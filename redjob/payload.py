@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from hashlib import sha256
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -21,11 +21,11 @@ from redjob.config import Limits
 from redjob.errors import InvalidArgument
 from redjob.validate import LIMITS
 
+T = TypeVar("T")
 JSON = "pass text, numbers, booleans, None, lists and dicts with text keys"
 _INT_LOW, _INT_HIGH = -(1 << 63), (1 << 64) - 1
-_ROOT = re.compile(r"[.\[]")
-# msgspec's own errors and those of Unicode are ValueErrors.
-_NOT_ENCODED = (TypeError, ValueError, OverflowError, RecursionError)
+_ROOT = re.compile(r"[.\[]")  # Those of msgspec and of Unicode are ValueErrors.
+_NOT_CODED = (TypeError, ValueError, OverflowError, RecursionError)
 
 _encode = msgspec.json.Encoder().encode
 _encode_64_bit = msgspec.msgpack.Encoder().encode  # has no integers of more than 64 bits
@@ -44,7 +44,7 @@ def encode_payload(payload: object, limits: Limits = LIMITS) -> bytes:
         )
     values = dict(cast("Mapping[str, object]", payload))
     doc = encode_values("payload", values, limits)
-    if _decode(doc) != values:
+    if _tried(_decode, doc, "payload", values, limits) != values:
         check_json("payload", values, limits.depth)
     return doc
 
@@ -54,21 +54,17 @@ def encode_values(path: str, values: dict[str, object], limits: Limits = LIMITS)
 
     Raises InvalidArgument.
     """
-    try:
-        doc = _encode(values)
-        _encode_64_bit(values)
-    except _NOT_ENCODED as error:
-        check_json(path, values, limits.depth)
-        raise InvalidArgument("payload", f"is not JSON ({type(error).__name__})", JSON) from error
+    doc = _tried(_encode, values, path, values, limits)
     if len(doc) > limits.payload_bytes:
         raise InvalidArgument(
             "payload",
             f"has {len(doc)} bytes, more than {limits.payload_bytes}",
             "store it elsewhere and pass a reference",
         )
+    _tried(_encode_64_bit, values, path, values, limits)
     # Brackets inside text are counted too: that only makes the slow check run for nothing.
     if doc.count(b"{") + doc.count(b"[") > limits.depth:
-        check_json(path, _decode(doc), limits.depth)
+        check_json(path, _tried(_decode, doc, path, values, limits), limits.depth)
     return doc
 
 
@@ -131,6 +127,23 @@ def _check_text(path: str, text: str) -> None:
         raise InvalidArgument(
             path, "holds text that is not valid Unicode (a lone surrogate)", "decode it as UTF-8"
         ) from error
+
+
+def _tried(
+    step: Callable[[Any], T], given: object, path: str, values: dict[str, object], limits: Limits
+) -> T:
+    """Take one step of the coding; if it fails, find out which value is to blame."""
+    try:
+        return step(given)
+    except _NOT_CODED as error:
+        for name, value in values.items():
+            try:
+                _encode_64_bit(value)
+                _decode(_encode(value))
+            except _NOT_CODED:
+                check_json(f"{path}.{name}" if path else name, value, limits.depth - 1)
+        check_json(path, values, limits.depth)
+        raise InvalidArgument("payload", f"is not JSON ({type(error).__name__})", JSON) from error
 
 
 def _kind(value: object) -> str:

@@ -63,6 +63,9 @@ class AsyncLink:
         except (rx.RedisError, OSError, TimeoutError) as exc:
             self.close()
             raise connect_error(exc, settings.shown) from exc
+        except BaseException:  # cancelled on the way: nobody else knows of this connection yet
+            self.close()
+            raise
         self.run_id = info.get("run_id", "")
         self.offset_ms = int(seconds) * 1000 + int(micros) // 1000 - (before + clock.wall_ms()) // 2
 
