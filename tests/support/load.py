@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from redjob import CancelResult, Client, Retry
+from redjob import CancelResult, Client, JobSpec, Retry
 from redjob.errors import JobNotFound, StoreUnavailable, WrongState
 from redjob.store.settings import settings_from_url
 from redjob.store.sync import SyncStore
 from tests.support.history import Asked, Cancel, CancelReply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from redjob import Job
@@ -92,6 +92,27 @@ class Load:
             )
         )
         return job
+
+    def many(self, specs: Iterable[tuple[int, dict[str, Any]]], task: str = "work") -> list[Job]:
+        """Ask for many jobs, as (delay in ms, payload), in one call; all must be accepted."""
+        now_ms = _now_ms()
+        numbered = [(next(self._numbers), delay_ms, payload) for delay_ms, payload in specs]
+        results = self._client.enqueue_many(
+            JobSpec(
+                task,
+                {"number": number, **payload},
+                run_at=datetime.fromtimestamp((now_ms + delay_ms) / 1000, UTC),
+                queue=QUEUE,
+            )
+            for number, delay_ms, payload in numbered
+        )
+        jobs: list[Job] = []
+        for (number, delay_ms, _), result in zip(numbered, results, strict=True):
+            assert result.job is not None, result.error
+            jobs.append(result.job)
+            run_at_ms = now_ms + delay_ms
+            self.asked.append(Asked(number=number, id=result.job.id, run_at_ms=run_at_ms))
+        return jobs
 
     def cancel(self, job: Job) -> None:
         """Cancel a job and write the reply down."""

@@ -31,11 +31,15 @@ STOPPED_WITHIN_S = 20.0
 class Service:
     """One process that comes back under the same name each time it is started again."""
 
-    def __init__(self, name: str, command: Sequence[str], logs: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], logs: Path, *, answers: bool = False
+    ) -> None:
+        """Set it up; one that `answers` has its stdout read by `ask`, else that goes to the log."""
         self.name = name
         self.starts = 0
         self._command = command
         self._logs = logs
+        self._answers = answers
         self._popen: subprocess.Popen[bytes] | None = None
 
     @property
@@ -65,7 +69,7 @@ class Service:
                 self._command,
                 cwd=ROOT,
                 stdin=subprocess.PIPE,  # it ends when this one is closed, that is with the test
-                stdout=log,
+                stdout=subprocess.PIPE if self._answers else log,
                 stderr=log,
             )
         return self
@@ -75,6 +79,17 @@ class Service:
         assert self.alive, f"{self.name} has ended by itself with {self.exit_code}: {self.tail()}"
         assert self._popen is not None
         self._popen.send_signal(number)
+
+    def ask(self, line: str) -> str:
+        """Write a line to its stdin and return the line that it answers."""
+        assert self._popen is not None
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        self._popen.stdin.write(f"{line}\n".encode())
+        self._popen.stdin.flush()
+        answer = self._popen.stdout.readline().decode().strip()
+        assert answer, f"{self.name} did not answer {line!r}: {self.tail()}"
+        return answer
 
     def kill(self) -> None:
         """End it as a crash would."""
@@ -94,21 +109,33 @@ class Service:
         except subprocess.TimeoutExpired:
             pytest.fail(f"{self.name} did not end within {within_s:g} s: {self.tail()}")
 
+    def wait_for(self, words: str, *, within_s: float = STOPPED_WITHIN_S) -> None:
+        """Wait until the last start has logged these words."""
+        wait_until(
+            lambda: any(words in line for line in self._lines_of(self.starts)),
+            within_s=within_s,
+            what=f"{self.name} logs {words}",
+        )
+
     def lines(self) -> Iterator[str]:
         """What all starts have logged."""
         for number in range(1, self.starts + 1):
-            path = self._logs / f"{self.name}.{number}.log"
-            yield from path.read_text(errors="replace").splitlines()
+            yield from self._lines_of(number)
 
     def tail(self, count: int = 30) -> str:
         """The last lines, for people."""
         return "\n".join(list(self.lines())[-count:])
 
+    def _lines_of(self, number: int) -> list[str]:
+        path = self._logs / f"{self.name}.{number}.log"
+        return path.read_text(errors="replace").splitlines()
+
     def _wait(self, within_s: float | None = None) -> int:
         assert self._popen is not None
         code = self._popen.wait(within_s)
-        if self._popen.stdin is not None:
-            self._popen.stdin.close()
+        for pipe in (self._popen.stdin, self._popen.stdout):
+            if pipe is not None:
+                pipe.close()
         return code
 
 
@@ -146,10 +173,12 @@ class Stack:
         first, *_ = [self.start("worker") for _ in range(workers)]
         return first
 
-    def run(self, name: str, command: Sequence[str]) -> Service:
+    def run(self, name: str, command: Sequence[str], *, answers: bool = False) -> Service:
         """Start any command line as one more service."""
         self._numbers[name] += 1
-        service = Service(f"{name}-{self._numbers[name]}", command, self._directory)
+        service = Service(
+            f"{name}-{self._numbers[name]}", command, self._directory, answers=answers
+        )
         self._left.callback(service.kill)
         self.services.append(service)
         return service.start()
