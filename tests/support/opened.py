@@ -91,7 +91,7 @@ class Opened:
         assert entry is not None, f"{job_id} is not dispatched"
         reply = self.store.call(
             work.begin(
-                part, queue, WORKER, [(job_id, entry.decode())], lease_ms=LEASE_MS, tag=new_token()
+                part, queue, WORKER, [(entry.decode(), job_id)], lease_ms=LEASE_MS, tag=new_token()
             )
         )
         assert reply.codes == "T"
