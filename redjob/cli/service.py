@@ -26,7 +26,7 @@ from redjob.store.settings import StoreSettings, settings_from_url
 
 log = logging.getLogger("redjob.service")
 
-_CHECK_EVERY_S = 60.0  # an eviction policy can be set while redjob runs
+CHECK_EVERY_S = 60.0  # an eviction policy can be set while redjob runs
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 # What a service is: given a store and the event that says "stop", it runs until it has drained.
@@ -48,16 +48,18 @@ def place_of(connection: Connection) -> Place:
     return Place(settings, connection.namespace, connection.partitions, connection.allow_eviction)
 
 
-def run_service(role: str, place: Place, service: Service) -> None:
-    """Run a service until it is told to stop.
+def run_service(
+    role: str, place: Place, service: Service, *, check_every_s: float = CHECK_EVERY_S
+) -> None:
+    """Run a service until it is told to stop; its server is checked again every `check_every_s`.
 
     Raises ServerUnsuitable, and whatever ends the service by itself.
     """
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_main(role, place, service))
+        runner.run(_main(role, place, service, check_every_s))
 
 
-async def _main(role: str, place: Place, service: Service) -> None:
+async def _main(role: str, place: Place, service: Service, check_every_s: float) -> None:
     stop = asyncio.Event()
     _listen_to_signals(stop)
     store = AsyncStore(place.settings, place.namespace, partitions=place.partitions)
@@ -65,7 +67,7 @@ async def _main(role: str, place: Place, service: Service) -> None:
     check = asyncio.create_task(_check_until_good(store, place))
     try:
         if await _first(check, stop):
-            watch = asyncio.create_task(_watch_server(store, place))
+            watch = asyncio.create_task(_watch_server(store, place, check_every_s))
             try:
                 await service(store, stop)
             finally:
@@ -164,10 +166,10 @@ async def _check_until_good(store: AsyncStore, place: Place) -> None:
         return
 
 
-async def _watch_server(store: AsyncStore, place: Place) -> None:
-    """Check again each minute; a running service only says what it finds: stopping would help nobody."""
+async def _watch_server(store: AsyncStore, place: Place, every_s: float) -> None:
+    """Check again and again; a running service only says what it finds: stopping would help nobody."""
     while True:
-        await asyncio.sleep(_CHECK_EVERY_S)
+        await asyncio.sleep(every_s)
         try:
             facts = await store.facts()
             check_server(facts, allow_eviction=place.allow_eviction)
