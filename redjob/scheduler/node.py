@@ -120,7 +120,7 @@ class SchedulerNode:
             exchange, holdings, server, config, add=on_time.add, size=lambda: len(on_time)
         )
         sweep = Sweep(exchange, holdings, server, config, backlog=backlog, counters=self.counters)
-        tail = Tail(self._store, holdings, self.counters, add=on_time.add)
+        tail = Tail(self._store, holdings, self._outage, self.counters, add=on_time.add)
         holdings.on_change = tail.follow_change
         trim = Trim(exchange, holdings, server, config)
 
@@ -132,8 +132,9 @@ class SchedulerNode:
         takeover = Takeover(
             exchange, holdings, self._outage, config, counters=self.counters, prime=prime
         )
-        steps = (window.step, sweep.step, tail.step, trim.step, takeover.step)
-        return [on_time.run(), backlog.run(), *(self._outage.keep_going(step) for step in steps)]
+        steps = (window.step, sweep.step, trim.step, takeover.step)
+        loops = [self._outage.keep_going(step) for step in steps]
+        return [on_time.run(), backlog.run(), tail.run(), *loops]
 
     async def _renew(self, lease: Lease) -> None:
         """Beat every renew_every_s from the beginning of one to that of the next."""

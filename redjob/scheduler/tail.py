@@ -15,6 +15,7 @@ from redjob.codec import decode_entry
 from redjob.errors import JournalForked
 from redjob.scheduler.counters import Counters
 from redjob.scheduler.holdings import Holdings
+from redjob.scheduler.outage import Outage
 from redjob.scheduler.owner import PartitionOwner, Slot
 from redjob.store.aio import AsyncStore
 
@@ -32,6 +33,7 @@ class Tail:
         self,
         store: AsyncStore,
         holdings: Holdings,
+        outage: Outage,
         counters: Counters,
         *,
         add: Callable[[int, Slot, str | None], None],
@@ -39,6 +41,7 @@ class Tail:
         self._store = store
         self._clock: Clock = store.clock
         self._holdings = holdings
+        self._outage = outage
         self._counters = counters
         self._add = add
         self._link = store.dedicated()
@@ -50,6 +53,13 @@ class Tail:
         self._changed.set()
         if self._reading is not None:
             self._reading.cancel()
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        try:
+            await self._outage.keep_going(self.step)
+        finally:
+            self._link.close()
 
     async def step(self) -> float:
         """Wait for entries, once. Raises StoreUnavailable."""
@@ -84,9 +94,6 @@ class Tail:
             owner.absorb(entries, self._add, self._clock.monotonic())
         except JournalForked as exc:
             self._holdings.refused(owner, exc)
-        except (
-            KeyError,
-            ValueError,
-        ):  # not ours: whoever wrote it, nothing behind it can be trusted
+        except (KeyError, ValueError):  # not ours: nothing that comes behind it can be trusted
             self._holdings.refused(owner, JournalForked(owner.part.index))
         self._counters.journal_entries += len(raw)
