@@ -42,7 +42,7 @@ endif
 check: check-format check-lint check-imports check-mypy check-pyright check-links check-lua ## run the static checks
 
 bench: $(VENV)/.dev ## measure; takes minutes
-	@$(PY) -m redjob.cli bench all $(ARGS)
+	@$(PY) -m redjob bench all $(ARGS)
 
 format: $(VENV)/.dev ## rewrite the Python files in the project's format
 	@$(PY) -m ruff check --fix --quiet --exit-zero .

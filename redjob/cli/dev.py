@@ -10,10 +10,11 @@ from pathlib import Path
 
 import click
 
-from redjob.cli.options import connection_options, example, setting
+from redjob.cli.options import connection_options, example, json_option, setting
+from redjob.cli.output import print_json
 from redjob.cli.root import WRONG_USE
 from redjob.config import Connection
-from redjob.dev import Child, ChildSpec, WrongUse, run_children
+from redjob.dev import Child, ChildSpec, Say, WrongUse, run_children
 from redjob.embedded import EmbeddedServer, ServerStartFailed
 from redjob.store.settings import redact
 
@@ -36,75 +37,109 @@ _DRAIN_S = 35.0  # a worker's own grace is 30 s
     help="Where the server that dev starts keeps its data.",
 )
 @click.option("--port", type=int, default=_PORT, show_default=True, help="Of that server.")
+@json_option
 @connection_options
 def dev(
     connection: Connection,
     /,
     *,
     app: str | None,
-    queues: str | None,
-    concurrency: int,
-    log_level: str,
     data: Path,
     port: int,
+    as_json: bool,
+    **passed_on: str | int | None,
 ) -> None:
     """Run scheduler, sweeper and worker of an app; without one, only the first two.
 
     It starts a Valkey server of its own (append-only file on), unless --redis-url or REDJOB_REDIS_URL
-    is given. Ctrl-C stops everything.
+    is given. Ctrl-C stops everything and lets running jobs end; a second one does not wait.
     """
     context = click.get_current_context()
     own = context.get_parameter_source("redis_url") is click.core.ParameterSource.DEFAULT
+    say = _say_json if as_json else _say
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedServer(data, port=port)) if own else None
         url = connection.redis_url if server is None else server.url
-        environment = {"REDJOB_REDIS_URL": url, "REDJOB_NAMESPACE": connection.namespace}
-        common = ["--log-level", log_level]
-        if connection.partitions is not None:
-            environment["REDJOB_PARTITIONS"] = str(connection.partitions)
-        if connection.allow_eviction:
-            environment["REDJOB_ALLOW_EVICTION"] = "1"
-        specs = [
-            ChildSpec("scheduler", ["scheduler", *common], environment),
-            ChildSpec("sweeper", ["sweeper", *common], environment),
+        shown = redact(url)
+        say("dev", f"Redis is {shown}; for other programs: REDJOB_REDIS_URL={shown}")
+        children = [
+            Child(spec, say) for spec in _specs(app, _environment(connection, url), passed_on)
         ]
-        if app is not None:
-            worker = ["worker", app, "--concurrency", str(concurrency), *common]
-            if queues is not None:
-                worker += ["--queues", queues]
-            specs.append(ChildSpec("worker", worker, environment, _DRAIN_S))
-        _say("dev", f"Redis is {redact(url)}; for other programs: REDJOB_REDIS_URL={redact(url)}")
         try:
-            asyncio.run(_run(specs, server))
+            code = asyncio.run(_run(children, server, say))
         except WrongUse:
-            context.exit(WRONG_USE)  # the child has told why
+            code = WRONG_USE  # the child has told why
+    context.exit(code)
 
 
-async def _run(specs: list[ChildSpec], server: EmbeddedServer | None) -> None:
+def _environment(connection: Connection, url: str) -> dict[str, str]:
+    """The connection's options, as the children read them: a URL may hold a password, arguments show."""
+    found = {"REDJOB_REDIS_URL": url, "REDJOB_NAMESPACE": connection.namespace}
+    if connection.partitions is not None:
+        found["REDJOB_PARTITIONS"] = str(connection.partitions)
+    if connection.allow_eviction:
+        found["REDJOB_ALLOW_EVICTION"] = "1"
+    return found
+
+
+def _specs(
+    app: str | None, environment: dict[str, str], passed_on: dict[str, str | int | None]
+) -> list[ChildSpec]:
+    common = ["--log-level", str(passed_on["log_level"])]
+    specs = [
+        ChildSpec("scheduler", ["scheduler", *common], environment),
+        ChildSpec("sweeper", ["sweeper", *common], environment),
+    ]
+    if app is not None:
+        worker = ["worker", app, "--concurrency", str(passed_on["concurrency"]), *common]
+        if passed_on["queues"] is not None:
+            worker += ["--queues", str(passed_on["queues"])]
+        specs.append(ChildSpec("worker", worker, environment, _DRAIN_S))
+    return specs
+
+
+async def _run(children: list[Child], server: EmbeddedServer | None, say: Say) -> int:
+    """Run until the first signal, and then until all have drained or the second signal comes."""
     stop = asyncio.Event()
+    code = 0
+
+    def on_signal(number: int) -> None:
+        nonlocal code
+        if stop.is_set():
+            code = 128 + number
+            for child in children:
+                child.kill()
+        stop.set()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    watching = asyncio.create_task(_keep_up(server)) if server is not None else None
+        loop.add_signal_handler(number, on_signal, number)
+    watching = asyncio.create_task(_keep_up(server, say)) if server is not None else None
     try:
-        await run_children([Child(spec, _say) for spec in specs], stop)
+        await run_children(children, stop)
     finally:
         if watching is not None:
             watching.cancel()
+    return code
 
 
-async def _keep_up(server: EmbeddedServer) -> None:
+async def _keep_up(server: EmbeddedServer, say: Say) -> None:
     """Start the server again when it has crashed; its port and its data stay."""
     while True:
         await asyncio.sleep(_LOOK_EVERY_S)
         if not server.running:
-            _say("dev", "the server has ended, starts again")
+            say("dev", "the server has ended, starts again")
             try:
-                await asyncio.to_thread(server.start)
+                server.start()  # not in a thread: it is one thread's, and this one may have to stop it
             except ServerStartFailed as exc:
-                _say("dev", str(exc))
+                say("dev", str(exc))
 
 
 def _say(name: str, line: str) -> None:
     sys.stdout.write(f"{name:<9} | {line}\n")
+    sys.stdout.flush()
+
+
+def _say_json(name: str, line: str) -> None:
+    print_json({"name": name, "line": line})
     sys.stdout.flush()

@@ -24,11 +24,12 @@ def service_options(command: Callable[P, R]) -> Callable[P, R]:
     """Give a command what every service has, and set its process up accordingly."""
 
     @setting("log_level", "Least level that is logged.", type=click.Choice(LEVELS), default="info")
+    @click.option("--json", "as_json", is_flag=True, help="Log JSON, one object a line.")
     @click.option("--exit-with-stdin", is_flag=True, hidden=True)
     @wraps(command)
     def with_process(*args: P.args, **kwargs: P.kwargs) -> R:
         named = cast("dict[str, Any]", kwargs)
-        set_up_logging(named.pop("log_level"))
+        set_up_logging(named.pop("log_level"), as_json=named.pop("as_json"))
         if named.pop("exit_with_stdin"):
             end_with_stdin(named.get("stop_grace_s", 0.0), SystemClock())
         return command(*args, **kwargs)

@@ -9,6 +9,6 @@ Invariants:
   never by a pid that may have become somebody else's.
 """
 
-from redjob.dev.children import Child, ChildSpec, WrongUse, run_children
+from redjob.dev.children import Child, ChildSpec, Say, WrongUse, run_children
 
-__all__ = ["Child", "ChildSpec", "WrongUse", "run_children"]
+__all__ = ["Child", "ChildSpec", "Say", "WrongUse", "run_children"]

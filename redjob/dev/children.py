@@ -51,6 +51,11 @@ class Child:
         running = self._process is not None and self._process.returncode is None
         return self._process.pid if running and self._process else None
 
+    def kill(self) -> None:
+        """End the child by SIGKILL, if it runs."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
     async def run(self) -> None:
         """Keep the child running until cancelled; then stop it: SIGTERM, and SIGKILL after its grace.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -64,6 +65,15 @@ def test_an_evicting_server_is_refused_unless_it_is_allowed(
     with process("sweeper", *place, "--allow-eviction") as sweeper:
         sweeper.wait_for("allowed by --allow-eviction")
         assert sweeper.end(signal.SIGTERM) == 0
+
+
+def test_a_service_can_log_json(server: TestServer, ns: str) -> None:
+    place = ("--redis-url", server.url, "--namespace", ns)
+    with process("sweeper", "--json", *place) as sweeper:
+        sweeper.wait_for("server_checked")
+        assert sweeper.end(signal.SIGTERM) == 0
+        events = [json.loads(line)["event"] for line in sweeper.seen]
+        assert (events[0], events[-1]) == ("starting", "stopped")
 
 
 def test_wrong_values_are_refused_before_anything_starts() -> None:

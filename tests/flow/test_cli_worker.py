@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -179,6 +180,26 @@ def test_dev_runs_the_stack_and_ctrl_c_stops_all_of_it(apps: Path) -> None:
         assert dev.end(signal.SIGINT) == 0
         gone, alive = psutil.wait_procs(stack, timeout=10)
         assert (len(gone) >= 4, alive) == (True, [])
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_does_not_wait_for_running_jobs(
+    apps: Path, server: TestServer, ns: str
+) -> None:
+    where = place(server, ns)
+    with process("dev", "shop:app", "--json", *where) as dev:
+        dev.wait_for("event=worker_started")
+        assert json.loads(dev.seen[0])["name"] == "dev", apps
+        wait_until_open(where)
+        redjob("enqueue", "shop.nap", '{"seconds": 60}', "-q", "slow", *where)
+        dev.wait_for("napping")
+        stack = dev_stack(dev)
+        dev.popen.send_signal(signal.SIGINT)
+        dev.wait_for("event=stopped role=scheduler")
+        started = time.monotonic()
+        assert dev.end(signal.SIGINT) == 128 + signal.SIGINT
+        assert time.monotonic() - started < 5
+        assert psutil.wait_procs(stack, timeout=10)[1] == []
 
 
 @pytest.mark.slow
