@@ -5,30 +5,47 @@ The formats are the public contract of `lua/README.md`; nothing here talks to a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from redjob.model import LETTERS, Attempts, JobState, Outcome, Past, Record, Stub
 
+T = TypeVar("T")
 HEAD = 44  # bytes of a record that hold home and created: what scripts compare
 _STUB = b'{"state":'
 _DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+
+def decoder_of(kind: type[T]) -> Callable[[bytes], T]:
+    """Return a decoder that raises msgspec.DecodeError for everything that it cannot decode.
+
+    msgspec itself ends in RecursionError on JSON that is nested deeper than the stack: whoever made
+    such a record would else stop each loop that has to look at it.
+    """
+    decode = msgspec.json.Decoder(kind).decode
+
+    def decode_any(doc: bytes) -> T:
+        try:
+            return decode(doc)
+        except RecursionError as exc:
+            raise msgspec.DecodeError("JSON is nested too deep") from exc
+
+    return decode_any
+
+
 _encode = msgspec.json.Encoder().encode
-_record = msgspec.json.Decoder(Record).decode
-_stub = msgspec.json.Decoder(Stub).decode
-_past = msgspec.json.Decoder(Past).decode
-_outcome = msgspec.json.Decoder(Outcome).decode
+_stub = decoder_of(Stub)
+_past = decoder_of(Past)
 
 encode_record = _encode
-decode_record = _record
+decode_record = decoder_of(Record)
 encode_outcome = _encode
-decode_outcome = _outcome
+decode_outcome = decoder_of(Outcome)
 
 
 @lru_cache(maxsize=4096)

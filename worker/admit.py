@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from redjob.calls.work import End, Start
-from redjob.codec import decode_attempts, decode_record, encode_record, head_of, home_of
+from redjob.codec import (
+    decode_attempts,
+    decode_record,
+    decoder_of,
+    encode_record,
+    head_of,
+    home_of,
+)
 from redjob.errors import InvalidArgument, UnknownTask
 from redjob.keys import PartitionKeys
 from redjob.model import ErrorInfo, Past, Record
@@ -38,7 +45,7 @@ class _Named(msgspec.Struct):
     queue: str
 
 
-_decode_named = msgspec.json.Decoder(_Named).decode
+_decode_named = decoder_of(_Named)
 
 
 def admit(

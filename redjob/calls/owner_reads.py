@@ -9,7 +9,7 @@ import msgspec
 
 from redjob.calls.call import Arg
 from redjob.calls.reads import Query
-from redjob.codec import JournalEntry, decode_entry
+from redjob.codec import JournalEntry, decode_entry, decoder_of
 from redjob.keys import PartitionKeys
 from redjob.model import DEFAULT_PRIORITY, DEFAULT_TENANT
 
@@ -126,7 +126,7 @@ class Order(msgspec.Struct, frozen=True):
     tenant: str = DEFAULT_TENANT
 
 
-_decode_order = msgspec.json.Decoder(Order).decode
+_decode_order = decoder_of(Order)
 
 
 def order_of(doc: bytes) -> Order:
