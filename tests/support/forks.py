@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from redjob.cli.logs import set_up_logging
-from tests.support.runner import serve
+from tests.support.runner import log_to_stderr, serve
 from tests.support.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def _fork(settings: RunSettings) -> int:
         return pid
     code = 1
     try:
-        set_up_logging("info")
+        log_to_stderr()
         asyncio.run(serve("worker", settings))
         code = 0
     finally:

@@ -7,6 +7,7 @@ scripts with a planted bug, and a wall clock that is off.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 from random import Random
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from redjob.cli.logs import set_up_logging
+from redjob.cli.logs import KeyValueFormatter
 from redjob.cli.service import end_with_stdin, run_until
 from redjob.clock import SystemClock
 from redjob.scheduler import SchedulerNode
@@ -81,11 +82,18 @@ async def _serve_worker(
     await running
 
 
+def log_to_stderr() -> None:
+    """Log as the command line does."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(KeyValueFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
 def main() -> None:
     """Run the role and the settings that the command line names."""
     role, text = sys.argv[1:]
     settings = msgspec.json.decode(text, type=RunSettings)
-    set_up_logging("info")
+    log_to_stderr()
     end_with_stdin(settings.stop_grace_s, SystemClock())
     assert role in {"worker", "scheduler", "sweeper"}
     asyncio.run(serve(role, settings))  # type: ignore[arg-type] # as asserted
