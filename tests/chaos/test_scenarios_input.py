@@ -9,6 +9,7 @@ import pytest
 from redis import Redis
 
 from redjob import AsyncClient, Client, InvalidArgument, JobState, Retry
+from redjob.codec import decode_attempts
 from redjob.config import Limits
 
 if TYPE_CHECKING:
@@ -166,14 +167,18 @@ def test_a_payload_that_is_far_too_much_is_refused_quickly_and_in_few_words(
     assert len(str(refused.value)) < 500
 
 
-def test_a_record_that_another_client_made_too_deep_harms_no_worker(stage: Scene) -> None:
+def test_a_record_that_another_client_made_too_deep_is_dead_and_harms_no_worker(
+    stage: Scene,
+) -> None:
     job = stage.client.enqueue_in(1.0, "echo", {"number": 1, "value": "here"}, queue="q")
-    key = stage.keys.of_job(job.id).job(job.id)
-    doc: Any = stage.redis.get(key)
-    bomb = b"[" * 100_000 + b"]" * 100_000
-    stage.redis.set(key, doc.replace(b'"here"', bomb))
-    stage.wait(lambda: job.state() is JobState.FAILED, what="dead")
-    assert job.info().failures == 0
-    assert stage.redis.get(key) == doc.replace(b'"here"', bomb)
+    part = stage.keys.of_job(job.id)
+    doc: Any = stage.redis.get(part.job(job.id))
+    bomb = doc.replace(b'"here"', b"[" * 100_000 + b"]" * 100_000)
+    stage.redis.set(part.job(job.id), bomb)
+    stage.wait(lambda: stage.redis.zscore(part.queue("q").dead, job.id), what="dead")
+    past = decode_attempts(stage.redis.hget(part.attempts, job.id) or b"").past  # type: ignore[arg-type] # sync
+    assert (past.dead, past.failures, past.crashes) == ("rejected", 0, 0)
+    assert stage.redis.get(part.job(job.id)) == bomb
     assert stage.job("echo", value=2).result(timeout_s=10) == 2
-    assert stage.services[-1].alive
+    assert not any("Traceback" in line for line in stage.services[-1].lines())
+    stage.check_alive()
