@@ -262,8 +262,8 @@ class AsyncStore:
             except rx.ResponseError as exc:
                 self._keep_or_close(link, exc)
                 raise
-            except BaseException:
-                link.close()  # cancelled or broken: the reply to come must not be read by another
+            except BaseException as exc:
+                self._broken(link, exc)
                 raise
             self._idle.append(link)
             return raw
@@ -280,8 +280,8 @@ class AsyncStore:
                 commands = [self._command(call, sha=True) for call in calls]
             try:
                 replies = await link.exchange_all(commands)
-            except BaseException:
-                link.close()
+            except BaseException as exc:
+                self._broken(link, exc)
                 raise
             errors = [reply for reply in replies if isinstance(reply, rx.ResponseError)]
             if errors:
@@ -299,6 +299,13 @@ class AsyncStore:
         await link.open(self.settings, self.clock)
         self.offset_ms, self.run_id = link.offset_ms, link.run_id
         return link
+
+    def _broken(self, link: AsyncLink, exc: BaseException) -> None:
+        link.close()  # cancelled or broken: the reply to come must not be read by another
+        if isinstance(exc, rx.ConnectionError | OSError) and not isinstance(exc, TimeoutError):
+            # The server has gone: each of the others would cost a call one try to find that out.
+            while self._idle:
+                self._idle.pop().close()
 
     def _keep_or_close(self, link: AsyncLink, exc: rx.ResponseError) -> None:
         if isinstance(exc, rx.ReadOnlyError) or not link.connection.is_connected:

@@ -261,7 +261,7 @@ class SyncStore:
 
     def _broken(self, link: SyncLink, exc: BaseException) -> None:
         link.close()  # a reply may still be on its way: nobody may read it as his own
-        if isinstance(exc, rx.ConnectionError | OSError):
+        if isinstance(exc, rx.ConnectionError | OSError) and not isinstance(exc, TimeoutError):
             # The server has gone: each of the others would cost a call one try to find that out.
             while self._idle:
                 self._idle.pop().close()

@@ -126,15 +126,18 @@ def test_text_and_numbers_come_back_as_they_were(client: Client, payload: dict[s
 # how Redis is named
 
 
+CONNECT: list[Callable[[str], Any]] = [
+    str,
+    lambda url: f"{url}?decode_responses=True&protocol=3",
+    Redis.from_url,
+    lambda url: Redis.from_url(url, decode_responses=True),
+    aredis.Redis.from_url,
+]
+
+
 @pytest.mark.parametrize(
     "connect",
-    [
-        lambda url: url,
-        lambda url: f"{url}?decode_responses=True&protocol=3",
-        Redis.from_url,
-        lambda url: Redis.from_url(url, decode_responses=True),
-        aredis.Redis.from_url,
-    ],
+    CONNECT,
     ids=["url", "url that decodes", "client", "client that decodes", "async client"],
 )
 def test_a_url_or_any_redis_client_names_the_server(
@@ -215,9 +218,14 @@ def test_a_layout_of_another_version_is_refused(opened: Opened) -> None:
 
 # what is refused stores nothing
 
-DEEP: list[Any] = []
-for _ in range(70):
-    DEEP = [DEEP]
+
+def deep() -> list[Any]:
+    value: list[Any] = []
+    for _ in range(70):
+        value = [value]
+    return value
+
+
 FAR = datetime.now(UTC) + timedelta(seconds=LIMITS.horizon_s) + HOUR
 
 BAD: list[tuple[str, Callable[[Client], Any]]] = [
@@ -245,7 +253,7 @@ BAD: list[tuple[str, Callable[[Client], Any]]] = [
     ("expires_at", lambda c: c.enqueue_in(60, "t", expires_at=datetime.now(UTC))),
     ("payload", lambda c: c.enqueue("t", [1])),  # type: ignore[arg-type]
     ("payload", lambda c: c.enqueue("t", {"a": "x" * LIMITS.payload_bytes})),
-    ("payload", lambda c: c.enqueue("t", {"a": DEEP})),
+    ("payload", lambda c: c.enqueue("t", {"a": deep()})),
     ("payload.a", lambda c: c.enqueue("t", {"a": {1, 2}})),
     ("payload.a", lambda c: c.enqueue("t", {"a": math.nan})),
     ("payload.a", lambda c: c.enqueue("t", {"a": b"\x00\xff"})),
@@ -281,7 +289,7 @@ def test_bad_input_names_its_field_and_a_remedy_and_stores_nothing(
 )
 def test_what_is_no_job_id_is_refused_everywhere(client: Client, job_id: str) -> None:
     when = datetime.now(UTC) + HOUR
-    for call in (
+    calls: list[Callable[[str], Any]] = [
         client.job,
         client.info,
         client.state,
@@ -289,7 +297,8 @@ def test_what_is_no_job_id_is_refused_everywhere(client: Client, job_id: str) ->
         client.cancel,
         client.replay,
         lambda found: client.reschedule(found, when),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(InvalidArgument, match="job_id: "):
             call(job_id)
 
