@@ -122,7 +122,8 @@ class Lease:
         self.held: frozenset[int] = frozenset()
         self.nodes: tuple[str, ...] = ()
         self.trusted_until = float("-inf")
-        self.settled = False  # the last beat left nothing to ask for
+        self.answered = False  # the last beat was, by a majority
+        self.settled = False  # and left nothing to ask for
         self._ballot = ballot
         self._clock = clock
         self._config = config
@@ -148,6 +149,7 @@ class Lease:
             within_s=min(ttl_s, trust_left_s) if trust_left_s > 0 else ttl_s,
         )
         view = merge(replies)
+        self.answered = view is not None
         if view is None:
             self.settled = False
             self.check_trust()

@@ -10,7 +10,7 @@ from typing import Any
 
 from redjob.calls.owner_reads import server_time
 from redjob.config import SchedulerConfig
-from redjob.errors import StoreUnavailable
+from redjob.errors import NotReady, StoreUnavailable
 from redjob.ids import new_token
 from redjob.keys import Keyspace
 from redjob.scheduler.backlog import Backlog
@@ -59,6 +59,16 @@ class SchedulerNode:
         self._lease: Lease | None = None
         self._ready = asyncio.Event()
 
+    @property
+    def partitions(self) -> frozenset[int]:
+        """The partitions that this node works on now."""
+        return frozenset(self._holdings.opened)
+
+    @property
+    def scheduled_jobs(self) -> int:
+        """How many jobs were in due when they were last counted, in these partitions."""
+        return sum(owner.scheduled_jobs for owner in self._holdings.owners)
+
     async def wait_ready(self) -> None:
         """Return when all partitions that are this node's to own are open."""
         await self._ready.wait()
@@ -88,9 +98,12 @@ class SchedulerNode:
             await asyncio.shield(lease.leave(within_s=_LEAVE_WITHIN_S))
 
     async def _open(self) -> Keyspace:
-        create = self._store.asked_partitions or DEFAULT_PARTITIONS
+        """Learn the namespace's partitions, or decide them; a full server that has them is no obstacle."""
         while True:
             try:
+                return await self._store.open()
+            except NotReady:
+                create = self._store.asked_partitions or DEFAULT_PARTITIONS
                 return await self._store.open(create=create)
             except StoreUnavailable as exc:
                 log.warning("waiting_for_server reason=%s", exc.reason)
@@ -141,7 +154,7 @@ class SchedulerNode:
         while True:
             started = self._store.clock.monotonic()
             again = await lease.beat()
-            if lease.trusted_until > self._store.clock.monotonic():
+            if lease.answered:
                 self._outage.worked()
             self._check_ready()
             left_s = started + self._config.renew_every_s - self._store.clock.monotonic()

@@ -104,6 +104,11 @@ class PartitionOwner:
         self._grave_bytes = 0
         self._trim_to: tuple[int, str] = (0, "")  # only an entry that was read is known to be there
 
+    @property
+    def scheduled_jobs(self) -> int:
+        """How many jobs were in due when they were last counted."""
+        return sum(slot.due for slot in self.slots.values())
+
     def slot(self, queue: str) -> Slot:
         """Return what is known of a queue."""
         found = self.slots.get(queue)
@@ -171,9 +176,8 @@ class PartitionOwner:
 
     def remember(self) -> Known:
         """Return what tells later whether Redis went back behind this."""
-        jobs = sum(slot.due for slot in self.slots.values())
         recent = [seen.entry for seen in self._recent]
-        return Known(self.incarnation, self.seq, self.tag, recent, jobs)
+        return Known(self.incarnation, self.seq, self.tag, recent, self.scheduled_jobs)
 
 
 def scheduled(block: bytes) -> Iterator[tuple[int, str, str]]:

@@ -154,12 +154,18 @@ class Desk:
         """The epochs of all partitions, 0 where there is none."""
         return [int(self.redis.hget(part.meta, "epoch") or 0) for part in self.store.keys.parts]
 
+    def journal_ends_as_meta_says(self, part: PartitionKeys) -> bool:
+        """Whether the newest entry is there, with the seq and tag that meta names."""
+        newest: Any = self.redis.xrevrange(part.journal, count=1)
+        named: Any = self.redis.hmget(part.meta, "seq", "tag")
+        seq, tag = named
+        return [(entry, fields[b"tag"]) for entry, fields in newest] == [(seq + b"-0", tag)]
+
     async def close(self) -> None:
         """Remove the namespace from a server that still answers."""
         await self.store.aclose()
         with suppress(Exception):
-            found: Any = self.redis.scan_iter(f"{self._ns}:*", count=10_000)
-            names: list[Any] = list(found)
+            names: Any = self.redis.keys(f"{self._ns}:*")
             if names:
                 self.redis.unlink(*names)
         self.redis.close()
