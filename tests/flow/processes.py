@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
+            start_new_session=True,  # a group of its own, as a shell gives it
             text=True,
         )
         self.seen: list[str] = []
@@ -40,6 +42,10 @@ class Process:
     def log_has(self, words: str) -> bool:
         """Whether these words were read already."""
         return any(words in line for line in self.seen)
+
+    def type_ctrl_c(self) -> None:
+        """Do what a terminal does: the signal goes to the whole foreground group."""
+        os.killpg(self.popen.pid, signal.SIGINT)
 
     def end(self, number: int | None = None) -> int:
         """Send a signal, if one is given, and return the exit code."""

@@ -183,6 +183,21 @@ def test_dev_runs_the_stack_and_ctrl_c_stops_all_of_it(apps: Path) -> None:
 
 
 @pytest.mark.slow
+def test_ctrl_c_in_a_terminal_lets_running_jobs_end(
+    apps: Path, server: TestServer, ns: str
+) -> None:
+    where = place(server, ns)
+    with process("dev", "shop:app", *where) as dev:
+        dev.wait_for("event=worker_started")
+        wait_until_open(where)
+        job_id = redjob("enqueue", "shop.nap", '{"seconds": 2}', "-q", "slow", *where).out.strip()
+        dev.wait_for("napping")
+        dev.type_ctrl_c()
+        assert dev.end() == 0, apps
+        assert job_state(job_id, where) == "COMPLETED"
+
+
+@pytest.mark.slow
 def test_a_second_ctrl_c_does_not_wait_for_running_jobs(
     apps: Path, server: TestServer, ns: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -136,27 +137,30 @@ async def test_what_a_consumer_read_and_never_began_gets_a_new_entry(
         assert int(str(stage.redis.hget(q.flow, "depth"), "ascii")) == 0  # type: ignore[arg-type]
 
 
-async def test_a_dead_consumers_entry_is_found_behind_any_number_of_others(
+async def test_entries_of_a_dead_consumer_are_all_found_behind_any_number_of_others(
     server: TestServer, ns: str
 ) -> None:
     async with staged(server.url, ns) as stage:
-        node = await stage.awake(batch=1, never_begun_s=60)
+        node = await stage.awake(batch=1, never_begun_s=0.3)
         made = await stage.enqueue(40)
-        entries = read_as_foreign_consumer(stage, 40)
+        most: list[Any] = [entry for entry, _ in read_as_foreign_consumer(stage, 40)]
         stream = stage.part.queue(QUEUE).stream
-        most: list[Any] = [entry for entry, _ in entries]
-        last: list[Any] = [most.pop()]
-        # 39 consumers are fresh at every look; only the last entry's holder is dead.
-        stage.redis.xclaim(stream, "workers", "dead", 0, last, idle=3_600_000, justid=True)
+        dead = [most.pop() for _ in range(3)]
+        # 37 entries are fresh at every look; the holder of the last three is dead.
+        stage.redis.xclaim(stream, "workers", "dead", 0, dead, idle=3_600_000, justid=True)
 
         async def scan_among_fresh_ones() -> Any:
             stage.redis.xclaim(stream, "workers", "live", 0, most, idle=0, justid=True)
             return await node.scan()
 
-        assert (await scan_among_fresh_ones()).requeued == 0  # all entries are younger than that
-        node = stage.sweeper(batch=1, never_begun_s=0.5)
-        await until(scan_among_fresh_ones, lambda swept: swept.requeued == 1)
-        assert (await stage.where(made[-1])).entry.decode() != last[0]
+        written_ms = int(dead[0].split("-")[0])
+        async with asyncio.timeout(10):
+            while True:
+                if stage.store.now_ms() > written_ms + 400:
+                    break
+                await asyncio.sleep(0.01)
+        assert (await scan_among_fresh_ones()).requeued == 3
+        assert {(await stage.where(job)).entry.decode() for job in made[-3:]}.isdisjoint(dead)
         assert (await stage.where(made[0])).entry.decode() == most[0]
 
 
