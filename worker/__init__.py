@@ -51,3 +51,8 @@ stop, grace over                tasks cancelled and handed back: costs no failur
 a loop of the worker breaks     logged with its traceback, started again with back-off
 ==============================  =====================================================================
 """
+
+from redjob.worker.counters import Counters
+from redjob.worker.node import WorkerNode
+
+__all__ = ["Counters", "WorkerNode"]

@@ -34,26 +34,29 @@ def _count_one(counters: Counters, attempt: Attempt, end: End, code: str) -> Non
     if code in "M=":
         name = _COUNTED[end.outcome]
         setattr(counters, name, getattr(counters, name) + 1)
+        if end.outcome == "F":
+            cause = "failure" if attempt.began else "rejected"
+            log.warning("dead job=%s attempt=%d cause=%s", end.id, end.attempt, cause)
     elif code == "K":
         counters.cancelled += 1
         log.info("cancelled job=%s attempt=%d", end.id, end.attempt)
     elif code == "V":
         counters.completed += 1
         counters.late += 1
-        log.warning("late_success job=%s attempt=%d: accepted", end.id, end.attempt)
+        log.warning("late_success job=%s attempt=%d", end.id, end.attempt)
     elif code == "L":
         counters.lost += 1
         tell_lease_lost(attempt)
     elif code == "N":
         counters.unplaced += 1
         log.warning(
-            "unplaced job=%s attempt=%d outcome=%s: Redis has lost it",
+            "unplaced job=%s attempt=%d outcome=%s cause=rollback",
             end.id, end.attempt, end.outcome,
         )  # fmt: skip
     else:
         counters.refused += 1
         log.error(
-            "report_refused job=%s attempt=%d outcome=%s: a key is damaged, left to its lease",
+            "report_refused job=%s attempt=%d outcome=%s cause=damaged_key",
             end.id, end.attempt, end.outcome,
         )  # fmt: skip
 
@@ -69,6 +72,6 @@ def tell_repeated(ends: Sequence[End], codes: str) -> None:
     """Tell what a restarted server had lost, by the answers to a repeated report."""
     for end, code in zip(ends, codes, strict=True):
         if code in "MVK":
-            log.warning("rolled_back job=%s attempt=%d: reported again", end.id, end.attempt)
+            log.warning("rolled_back job=%s attempt=%d code=%s", end.id, end.attempt, code)
         elif code == "L":
             log.warning("extra_start job=%s attempt=%d cause=rollback", end.id, end.attempt)

@@ -87,7 +87,7 @@ class Engine:
         self._intake.stopping = True
         await asyncio.gather(self._end_takers(), self._end_attempts(grace_s))
         if not await self.reporter.wait_answered(_REPORT_S):
-            log.error("unreported count=%d: left to their leases", self.reporter.waiting)
+            log.error("unreported count=%d", self.reporter.waiting)
 
     async def close(self) -> None:
         """End all loops."""
@@ -109,7 +109,7 @@ class Engine:
         self.runner.hand_back()
         await self.runner.wait_ended(_CANCEL_S)
         if left := self.runner.abandon():
-            log.warning("abandoned count=%d: they did not end when they were told to", left)
+            log.warning("abandoned count=%d", left)
 
     def _supervised(self, name: str, loop: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         return self._loop.create_task(supervise(name, loop, self._clock), name=f"redjob-{name}")

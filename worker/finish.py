@@ -137,7 +137,7 @@ class Reporter:
     def _refused(self, reports: list[Report]) -> None:
         for attempt, end in reports:
             log.error(
-                "report_refused job=%s attempt=%d outcome=%s: left to its lease",
+                "report_refused job=%s attempt=%d outcome=%s cause=script_failed",
                 attempt.id, attempt.attempt, end.outcome,
             )  # fmt: skip
         self._counters.refused += len(reports)
@@ -145,7 +145,7 @@ class Reporter:
 
     async def _repeat(self) -> None:
         reports = self._recent.since(self._clock.monotonic() - KEEP_S)
-        log.warning("server_changed: repeating the last %d finish calls", len(reports))
+        log.warning("server_changed repeated_calls=%d", len(reports))
         try:
             for report in reports:
                 await self._repeat_one(report)

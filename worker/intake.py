@@ -71,7 +71,7 @@ class Intake:
                 return False
             self._runner.begin(attempt, task, arguments)
         except Exception:
-            log.exception("start_failed job=%s: left to its lease", start.id)
+            log.exception("start_failed job=%s", start.id)
             return False
         return True
 

@@ -80,9 +80,12 @@ class WorkerNode:
     async def run(self) -> None:
         """Work until `stop`; cancelling this stops too, without a grace.
 
-        Raises ServerUnsuitable or PartitionMismatch when this worker can never work here.
+        Raises ServerUnsuitable or PartitionMismatch when this worker can never work here, and
+        InvalidArgument for a task whose type hints mean nothing.
         """
         self._loop = asyncio.get_running_loop()
+        for task in self._app.tasks.values():
+            task.compile()
         keys = await self._open()
         if keys is None:
             return

@@ -54,4 +54,6 @@ class Presence:
             [queues_unseen(part, unknown) for part in self._keys.parts]
         )
         for queue in set(unknown).intersection(*found):
-            log.warning("unknown_queue queue=%s: no task declares it and it never had a job", queue)
+            log.warning(
+                "unknown_queue queue=%s reason=no task declares it and it never had a job", queue
+            )

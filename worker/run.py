@@ -124,7 +124,7 @@ class Runner:
                 else:
                     result = await _limited(attempt, function, arguments)
             except BaseException as exc:  # noqa: BLE001 - SystemExit in a task must not end the worker
-                end = outcome.raised(attempt, exc, self._now_ms(), self._rng)
+                end = self._raised(attempt, exc)
             else:
                 end = outcome.succeeded(attempt, result, self._now_ms(), self._rng)
         finally:
@@ -155,7 +155,7 @@ class Runner:
             elif not attempt.began:
                 end = self._not_begun(attempt)
             elif error is not None:
-                end = outcome.raised(attempt, error, self._now_ms(), self._rng)
+                end = self._raised(attempt, error)
             else:
                 end = outcome.succeeded(attempt, result, self._now_ms(), self._rng)
         finally:
@@ -170,10 +170,21 @@ class Runner:
     def _give_up(self, attempt: Attempt) -> None:
         self._timers.pop(attempt, None)
         log.warning(
-            "thread_overran job=%s attempt=%d: it keeps its slot until it ends",
+            "thread_overran job=%s attempt=%d",
             attempt.id, attempt.attempt,
         )  # fmt: skip
         self._end(attempt, self._given_up(attempt))
+
+    def _raised(self, attempt: Attempt, exc: BaseException) -> End | None:
+        name = type(exc).__name__
+        log.info(
+            "attempt_raised job=%s attempt=%d task=%s error=%s",
+            attempt.id,
+            attempt.attempt,
+            attempt.record.task,
+            name if name.isascii() and name.isidentifier() else "unprintable",
+        )
+        return outcome.raised(attempt, exc, self._now_ms(), self._rng)
 
     def _given_up(self, attempt: Attempt) -> End | None:
         now_ms = self._now_ms()

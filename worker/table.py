@@ -37,6 +37,10 @@ class RegisteredTask(Protocol):
         """Return the arguments by name. Raises PayloadMismatch."""
         ...
 
+    def compile(self) -> None:
+        """Resolve the type hints now rather than in the first job. Raises InvalidArgument."""
+        ...
+
 
 class WorkerApp(Protocol):
     """An application as the worker sees it; `redjob.Redjob` is one."""
