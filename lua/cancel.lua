@@ -24,11 +24,13 @@
 -- @include lib/gate
 -- @include lib/now
 -- @include lib/journal
+-- @include lib/full
+-- @include lib/failed
 -- @include lib/leave
 
 local refused = gate()
 if refused then return { refused } end
-redis.pcall('ZREM', KEYS[8], '') -- lets the writes below through at maxmemory
+write_when_full()
 local tag, job = ARGV[1], KEYS[14]
 local id = string.sub(job, -36)
 local function reply(code, detail) return { 'OK', seq, durable_seq, now_ms, code, detail or '' } end
@@ -37,11 +39,11 @@ local head = redis.call('GETRANGE', job, 0, 43)
 local grave = redis.call('HGET', KEYS[3], id)
 if head == '' then
   if not grave then return reply('A') end
-  if string.sub(grave, 1, 1) == 'K' and string.sub(grave, -#tag) == tag then return reply('K') end
+  if string.sub(grave, 1, 1) == 'K' and buried_by(grave, tag) then return reply('K') end
   return reply('E', grave)
 end
 if string.sub(head, 1, 9) == '{"state":' then
-  if grave and string.sub(grave, 1, 1) == 'K' and string.sub(grave, -#tag) == tag then return reply('K') end
+  if grave and string.sub(grave, 1, 1) == 'K' and buried_by(grave, tag) then return reply('K') end
   return reply('E', redis.call('GET', job))
 end
 local line = id .. ' ' .. string.sub(head, 10, 19)
@@ -51,16 +53,14 @@ if redis.call('HEXISTS', KEYS[5], id) == 1 then
   end
   return reply('Q')
 end
-if redis.call('ZSCORE', KEYS[11], id) then return reply('F') end
+if score_of(KEYS[11], id) then return reply('F') end
 
 local past = redis.call('HGET', KEYS[6], id)
 local attempt = past and string.match(past, '^%d+') or '0'
 redis.call('HSET', KEYS[3], id, tombstone('K', attempt, tag))
 announce(KEYS[13], KEYS[12], { id }, { 'K' })
 journal('cancel', tag, { line .. ' K ' .. attempt })
-redis.call('ZREM', KEYS[8], id)
-redis.call('ZREM', KEYS[9], id)
-redis.call('ZREM', KEYS[10], id)
+for place = 8, 10 do redis.pcall('ZREM', KEYS[place], id) end
 redis.call('HDEL', KEYS[4], id)
 redis.call('HDEL', KEYS[6], id)
 if ARGV[2] == '' or not drop_record(job, ARGV[2]) then redis.call('UNLINK', job) end

@@ -24,37 +24,25 @@
 -- @include lib/gate
 -- @include lib/now
 -- @include lib/journal
+-- @include lib/full
 -- @include lib/failed
 -- @include lib/flow
 -- @include lib/park
 -- @include lib/dispatch
+-- @include lib/known
 
 local refused = gate()
 if refused then return { refused } end
+check_journal()
 local tag, again, queue = ARGV[1], ARGV[2] == '1', ARGV[3]
 local count = #KEYS - 10
-local codes, known, ids = {}, {}, {}
-local sub = string.sub
+local codes, ids, sub = {}, {}, string.sub
 for i = 1, count do ids[i] = sub(KEYS[10 + i], -36) end
 
-if again or redis.call('EXISTS', unpack(KEYS, 11)) > 0 then
-  local docs = redis.call('MGET', unpack(KEYS, 11))
-  local graves = redis.call('HMGET', KEYS[3], unpack(ids))
-  for i = 1, count do
-    if docs[i] then
-      codes[i] = 'E'
-      known[#known + 1] = i
-      known[#known + 1] = docs[i]
-    elseif graves[i] then
-      -- a random (version 7) id can only have been ours; a key's window is over: the id starts anew
-      if string.sub(ids[i], 15, 15) == '7' then codes[i] = 'T' else redis.call('HDEL', KEYS[3], ids[i]) end
-    end
-  end
-end
+local known = {}
+if again or redis.call('EXISTS', unpack(KEYS, 11)) > 0 then known = find_known(ids, codes, 11, KEYS[3]) end
 
-local due, now, parked, now_docs = {}, {}, {}, {}
-local earliest
-local n = 0
+local due, now, n, earliest = {}, {}, 0, nil
 for i = 1, count do
   if not codes[i] then
     local at = ARGV[4 + i * 2]
@@ -70,23 +58,24 @@ for i = 1, count do
   end
 end
 
+local function damaged(code)
+  for i = 1, count do if codes[i] == code then codes[i] = 'B' end end
+end
+
 if earliest then
-  if failed(redis.pcall('ZADD', KEYS[6], unpack(due))) then
-    for i = 1, count do if codes[i] == 'S' then codes[i] = 'B' end end
-  else
-    redis.call('ZADD', KEYS[5], 'LT', earliest, queue)
-  end
+  redis.call('ZADD', KEYS[5], 'LT', earliest, queue) -- first: owners look at no queue that is not there
+  if failed(redis.pcall('ZADD', KEYS[6], unpack(due))) then damaged('S') end
 end
 
 if #now > 0 then
   local flow = read_flow(KEYS[8])
-  local room = flow.room
-  if redis.call('ZCARD', KEYS[7]) > 0 then room = 0 end
-  local sent, priorities, tenants = {}, {}, {}
+  local room = flow and flow.room or math.huge
+  if has_waiting(KEYS[7]) then room = 0 end
+  local sent, docs, parked, priorities, tenants = {}, {}, {}, {}, {}
   for k, i in ipairs(now) do
     if k <= room then
       sent[#sent + 1] = ids[i]
-      now_docs[#now_docs + 1] = ARGV[5 + i * 2]
+      docs[#docs + 1] = ARGV[5 + i * 2]
       codes[i] = 'D'
     else
       parked[#parked + 1] = ids[i]
@@ -95,15 +84,12 @@ if #now > 0 then
       codes[i] = 'R'
     end
   end
-  local sent_ok = #sent == 0 or dispatch(KEYS[9], KEYS[4], flow, KEYS[10], sent, now_docs)
-  local parked_ok = #parked == 0 or park(KEYS[7], flow, parked, priorities, tenants)
-  for _, i in ipairs(now) do
-    if (codes[i] == 'D' and not sent_ok) or (codes[i] == 'R' and not parked_ok) then codes[i] = 'B' end
-  end
-  redis.call('ZADD', KEYS[5], 'NX', '+inf', queue)
+  if not flow or not flow.has_group then redis.call('ZADD', KEYS[5], 'NX', '+inf', queue) end
+  if #sent > 0 and not dispatch(KEYS[9], KEYS[4], flow, KEYS[10], sent, docs) then damaged('D') end
+  if #parked > 0 and not park(KEYS[7], flow, parked, priorities, tenants) then damaged('R') end
 end
 
-local records, lines, tail = {}, {}, ' ' .. queue
+local records, lines, keyed, tail = {}, {}, {}, ' ' .. queue
 n = 0
 for i = 1, count do
   local code = codes[i]
@@ -114,12 +100,15 @@ for i = 1, count do
     local line = ids[i] .. ' ' .. sub(doc, 10, 19) .. ' ' .. code .. ' 0 ' .. ARGV[4 + i * 2] .. tail
     if with_postgres then line = line .. ' ' .. doc end
     lines[n] = line
+    if sub(ids[i], 15, 15) ~= '7' then keyed[#keyed + 1] = ids[i] end
   end
 end
-if #records > 0 then
+if n > 0 then
   redis.call('MSET', unpack(records))
   journal('enqueue', tag, lines)
+  if #keyed > 0 then redis.call('HDEL', KEYS[3], unpack(keyed)) end -- the key's window is over: a new life
 else
+  write_when_full() -- the repeat of what was accepted is answered at maxmemory too
   journal('again', tag, lines)
 end
 return { 'OK', seq, durable_seq, now_ms, table.concat(codes), known }

@@ -27,150 +27,96 @@
 -- @include lib/gate
 -- @include lib/now
 -- @include lib/journal
+-- @include lib/full
 -- @include lib/failed
 -- @include lib/flow
 -- @include lib/dispatch
 -- @include lib/leave
+-- @include lib/move
+-- @include lib/late
+-- @include lib/hand_back
 
+local OUTCOMES = { C = true, R = true, Z = true, B = true, F = true, X = true }
 local refused = gate()
 if refused then return { refused } end
-redis.pcall('ZREM', KEYS[3], '') -- lets the writes below through at maxmemory
 local tag, worker, queues = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local first = 3 + queues -- ARGV before the first job
-local count = (#ARGV - first) / 7
-local jobs_at = 12 + queues * 6
-local ids, codes = {}, {}
-for i = 1, count do ids[i] = string.sub(KEYS[jobs_at + i * 2 - 1], -36) end
+local first, jobs_at = 3 + queues, 12 + queues * 6 -- ARGV and KEYS before the first job
+local ids, codes, places = {}, {}, {}
+for i = 1, (#ARGV - first) / 7 do
+  ids[i] = string.sub(KEYS[jobs_at + i * 2 - 1], -36)
+  local outcome = ARGV[first + i * 7 - 6]
+  if not OUTCOMES[outcome] then return redis.error_reply('ERR finish knows no outcome ' .. outcome) end
+end
+for q = 1, queues do
+  local k = 6 + q * 6
+  places[q] = { due = KEYS[k + 1], ready = KEYS[k + 2], dead = KEYS[k + 3], flow = KEYS[k + 4],
+    stream = KEYS[k + 5], bell = KEYS[k + 6], queue = ARGV[3 + q], queues = KEYS[10], attempts = KEYS[5],
+    finished = KEYS[6], dispatched = KEYS[9] }
+end
+write_when_full()
 local runs = redis.call('HMGET', KEYS[4], unpack(ids))
-local asked = redis.call('EXISTS', KEYS[7]) == 1 and redis.call('HMGET', KEYS[7], unpack(ids)) or {}
-local left, ended, unlink, graves, states, gone, lines = {}, {}, {}, {}, {}, {}, {}
+local cancels = redis.call('HLEN', KEYS[7]) > 0
+local asked = cancels and redis.call('HMGET', KEYS[7], unpack(ids)) or {}
+local waited = redis.call('EXISTS', KEYS[12]) == 1
+local moved, buried, late, graves, ended, states, unlink, lines = {}, {}, {}, {}, {}, {}, {}, {}
 
-local function queue_key(queue, which) return KEYS[12 + (queue - 1) * 6 + which] end
 
--- Not mine any more: a repeat, or a success of an older attempt that counts because nothing newer
--- runs or has ended (a crash verdict is such a mistake too).
-local function late(i, outcome, queue, attempt, head)
-  local grave = redis.call('HGET', KEYS[6], ids[i])
-  if grave then
-    if string.sub(grave, -#tag) == tag then return '=' end
-    return 'L'
-  end
-  local past = redis.call('HGET', KEYS[5], ids[i])
-  if past and string.match(past, '^%d+ (%S+)') == tag then return '=' end
-  if runs[i] then return 'L' end
-  local id, job = ids[i], KEYS[jobs_at + i * 2 - 1]
-  if redis.call('EXISTS', job) == 0 then return 'N' end
-  if outcome ~= 'C' or redis.call('GETRANGE', job, 0, 43) ~= head then return 'L' end
-  local begun = past and tonumber(string.match(past, '^%d+')) or 0
-  if begun < attempt - 1 then return 'L' end
-  local due, ready, dead = queue_key(queue, 1), queue_key(queue, 2), queue_key(queue, 3)
-  if redis.call('ZSCORE', dead, id) then
-    if not string.find(past or '', '"dead":"crash"', 1, true) then return 'L' end
-  elseif redis.call('HEXISTS', KEYS[9], id) == 0 and not redis.call('ZSCORE', due, id)
-    and not redis.call('ZSCORE', ready, id) then
-    return 'N'
-  end
-  redis.call('ZREM', due, id)
-  redis.call('ZREM', ready, id)
-  redis.call('ZREM', dead, id)
-  redis.call('HDEL', KEYS[9], id) -- its entry stays as one that nothing names; take settles it
-  return 'V'
-end
-
--- Most jobs of a call end alike: what their tombstones and lines share is made once.
-local endings = {}
-local function ending(state, attempt, home)
-  local key = state .. attempt .. home
-  local found = endings[key]
-  if not found then
-    found = { tombstone(state, attempt, tag), ' ' .. home .. ' ' .. state .. ' ' .. attempt }
-    endings[key] = found
-  end
-  return found
-end
-
-local function bury(i, state, attempt, head, stub)
-  local id, job, n = ids[i], KEYS[jobs_at + i * 2 - 1], #gone + 1
-  local same = ending(state, attempt, string.sub(head, 10, 19))
-  graves[n * 2 - 1], graves[n * 2] = id, same[1]
-  ended[#ended + 1] = id
-  states[#states + 1] = state
-  gone[n] = id
+local function bury(id, job, state, attempt, stub)
+  local same, n = ending(state, attempt, tag), #buried + 1
+  graves[n * 2 - 1], graves[n * 2], buried[n] = id, same.grave, id
+  if waited then ended[#ended + 1], states[#states + 1] = id, state end
   if stub == '' or not drop_record(job, stub) then unlink[#unlink + 1] = job end
-  lines[#lines + 1] = id .. same[2]
+  return same.line
 end
 
--- A retry, snooze or hand-back. The attempts field carries this request's tag: a repeat finds it.
-local function go_on(i, outcome, queue, attempt, head, number, data)
-  local id, name = ids[i], ARGV[3 + queue]
-  local past = attempt .. ' ' .. tag .. ' ' .. data
-  local line = id .. ' ' .. string.sub(head, 10, 19)
-  if outcome == 'B' then
-    local doc = redis.call('GET', KEYS[jobs_at + i * 2 - 1])
-    if not doc then return 'N' end
-    local flow = read_flow(queue_key(queue, 4))
-    if not dispatch(queue_key(queue, 5), KEYS[9], flow, queue_key(queue, 6), { id }, { doc }) then return 'B' end
-    line = line .. ' D ' .. attempt
-  else
-    local run_at = now_ms + math.max(0, tonumber(number))
-    if failed(redis.pcall('ZADD', queue_key(queue, 1), run_at, id)) then return 'B' end
-    redis.call('ZADD', KEYS[10], 'LT', run_at, name)
-    line = line .. ' S ' .. attempt .. ' ' .. string.format('%.0f', run_at) .. ' ' .. name .. ' ' .. data
-  end
-  redis.call('HSET', KEYS[5], id, past)
-  lines[#lines + 1] = line
-  left[#left + 1] = id
-  return 'M'
-end
-
-local function die(i, queue, attempt, head, number, data)
-  local past, result = string.match(data, '^([^\n]*)\n(.*)$')
-  if failed(redis.pcall('ZADD', queue_key(queue, 3), now_ms, ids[i])) then return 'B' end
-  redis.call('HSET', KEYS[5], ids[i], attempt .. ' ' .. tag .. ' ' .. past)
-  if number ~= '0' then redis.call('SET', KEYS[jobs_at + i * 2], result, 'PX', number) end
-  lines[#lines + 1] = ids[i] .. ' ' .. string.sub(head, 10, 19) .. ' F ' .. attempt .. ' 0 ' ..
-    ARGV[3 + queue] .. ' ' .. past
-  left[#left + 1] = ids[i]
-  ended[#ended + 1] = ids[i]
-  states[#states + 1] = 'F'
-  return 'M'
-end
-
-for i = 1, count do
+local n, sub = 0, string.sub
+for i = 1, #ids do
   local at = first + (i - 1) * 7
-  local outcome, queue, attempt = ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
-  local head, number, data, stub = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
+  local outcome, attempt, head, number = ARGV[at + 1], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
+  local data, stub, place = ARGV[at + 6], ARGV[at + 7], places[tonumber(ARGV[at + 2])]
+  local id, job, result = ids[i], KEYS[jobs_at + i * 2 - 1], KEYS[jobs_at + i * 2]
   local code = 'M'
+  local rest
   if runs[i] ~= attempt .. ' ' .. worker then
-    code = late(i, outcome, queue, tonumber(attempt), head)
+    code = judge_late(place, id, runs[i], job, outcome, attempt, head, tag)
   end
   if (code == 'M' or code == 'V') and (outcome == 'C' or outcome == 'X') then
-    bury(i, outcome, attempt, head, stub)
-    if number ~= '0' then redis.call('SET', KEYS[jobs_at + i * 2], data, 'PX', number) end
+    if number ~= '0' then redis.call('SET', result, data, 'PX', number)
+    elseif code == 'V' then unlink[#unlink + 1] = result end -- a crash verdict may stand there
+    if code == 'V' then late[#late + 1] = { place, id } end
+    rest = bury(id, job, outcome, attempt, stub)
   elseif code == 'M' and outcome == 'F' then
-    code = die(i, queue, attempt, head, number, data)
+    rest = to_dead(place, id, attempt, tag, data, result, number)
+    if rest then ended[#ended + 1], states[#states + 1] = id, 'F' end
   elseif code == 'M' and asked[i] then
-    bury(i, 'K', attempt, head, stub)
-    code = 'K'
+    code, rest = 'K', bury(id, job, 'K', attempt, stub)
+  elseif code == 'M' and outcome == 'B' then
+    rest, code = hand_back(place, id, job, attempt, tag, data)
   elseif code == 'M' then
-    code = go_on(i, outcome, queue, attempt, head, number, data)
+    rest = to_due(place, id, now_ms + math.max(0, tonumber(number)), attempt, tag, data)
+  end
+  if rest then
+    n = n + 1
+    lines[n], moved[n] = id .. ' ' .. sub(head, 10, 19) .. rest, id
+  elseif code == 'M' then
+    code = 'B'
   end
   codes[i] = code
 end
 
-if #graves > 0 then redis.call('HSET', KEYS[6], unpack(graves)) end
-if #lines > 0 then
-  announce(KEYS[12], KEYS[11], ended, states)
+if n > 0 then
+  if #graves > 0 then redis.call('HSET', KEYS[6], unpack(graves)) end
+  if waited then announce(KEYS[12], KEYS[11], ended, states) end
   journal('finish', tag, lines, 'worker', worker)
-  if #unlink > 0 then redis.call('UNLINK', unpack(unlink)) end
-  if #gone > 0 and redis.call('EXISTS', KEYS[5]) == 1 then redis.call('HDEL', KEYS[5], unpack(gone)) end
-  local n = #left
-  for i = 1, #gone do left[n + i] = gone[i] end
-  redis.call('ZREM', KEYS[3], unpack(left))
-  redis.call('HDEL', KEYS[4], unpack(left))
-  if redis.call('EXISTS', KEYS[7], KEYS[8]) > 0 then
-    redis.call('HDEL', KEYS[7], unpack(left))
-    redis.call('HDEL', KEYS[8], unpack(left))
+  for _, old in ipairs(late) do -- its entry stays as one that nothing names; take settles it
+    for _, place in ipairs({ 'due', 'ready', 'dead' }) do redis.pcall('ZREM', old[1][place], old[2]) end
+    redis.call('HDEL', KEYS[9], old[2])
   end
+  if #unlink > 0 then redis.call('UNLINK', unpack(unlink)) end
+  if #buried > 0 and redis.call('EXISTS', KEYS[5]) == 1 then redis.call('HDEL', KEYS[5], unpack(buried)) end
+  redis.call('ZREM', KEYS[3], unpack(moved))
+  redis.call('HDEL', KEYS[4], unpack(moved))
+  if cancels then redis.call('HDEL', KEYS[7], unpack(moved)) end
+  if redis.call('EXISTS', KEYS[8]) == 1 then redis.pcall('HDEL', KEYS[8], unpack(moved)) end
 end
 return { 'OK', seq, durable_seq, now_ms, table.concat(codes) }

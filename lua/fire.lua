@@ -30,6 +30,7 @@
 
 local refused = gate(ARGV[2])
 if refused then return { refused } end
+check_journal()
 local tag, queue, parking = ARGV[1], ARGV[3], ARGV[4] == 'park'
 local count = #KEYS - 9
 local ids, codes = {}, {}
@@ -41,14 +42,14 @@ if count > 0 then
   for i = 1, count do ids[i] = string.sub(KEYS[9 + i], -36) end
   local scores = redis.call('ZMSCORE', KEYS[4], unpack(ids))
   docs = redis.call('MGET', unpack(KEYS, 10))
-  local room = flow.room
-  if redis.call('ZCARD', KEYS[5]) > 0 then room = 0 end
+  local room = flow and flow.room or math.huge
+  if has_waiting(KEYS[5]) then room = 0 end
   local n = 0
   for i = 1, count do
-    local score = tonumber(scores[i])
-    if not score then codes[i] = 'A'
-    elseif parking and score ~= tonumber(ARGV[2 + i * 3]) then codes[i] = 'C'
-    elseif score > now_ms then codes[i] = 'E'
+    local at = tonumber(scores[i])
+    if not at then codes[i] = 'A'
+    elseif parking and at ~= tonumber(ARGV[2 + i * 3]) then codes[i] = 'C'
+    elseif at > now_ms then codes[i] = 'E'
     elseif not docs[i] then codes[i] = 'N'
     elseif n < room then
       n = n + 1
@@ -84,4 +85,4 @@ if #gone > 0 then
 end
 local first = redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')
 redis.call('ZADD', KEYS[3], first[2] or '+inf', queue)
-return { 'OK', seq, durable_seq, now_ms, table.concat(codes), flow.depth, first[2] or '' }
+return { 'OK', seq, durable_seq, now_ms, table.concat(codes), flow and flow.depth or 0, first[2] or '' }

@@ -22,10 +22,12 @@
 -- @include lib/gate
 -- @include lib/now
 -- @include lib/journal
+-- @include lib/full
+-- @include lib/failed
 
 local refused = gate()
 if refused then return { refused } end
-redis.pcall('ZREM', KEYS[3], '') -- lets the writes below through at maxmemory
+write_when_full()
 local tag, worker = ARGV[1], ARGV[2]
 local lease_until = string.format('%.0f', now_ms + tonumber(ARGV[3]))
 local queues = tonumber(ARGV[4])
@@ -46,13 +48,13 @@ local function adopt(i, queue, attempt, head)
   if begun ~= attempt - 1 then return false end
   local due, ready = KEYS[8 + queue * 2], KEYS[9 + queue * 2]
   local waits = redis.call('HEXISTS', KEYS[8], id) == 1
-  local later = redis.call('ZSCORE', due, id) or redis.call('ZSCORE', ready, id)
+  local later = score_of(due, id) or score_of(ready, id)
   if not waits and not later then return false end
   redis.call('ZADD', KEYS[3], lease_until, id)
   redis.call('HSET', KEYS[4], id, attempt .. ' ' .. worker)
   redis.call('HDEL', KEYS[8], id)
-  redis.call('ZREM', due, id)
-  redis.call('ZREM', ready, id)
+  redis.pcall('ZREM', due, id)
+  redis.pcall('ZREM', ready, id)
   lines[#lines + 1] = id .. ' ' .. string.sub(head, 10, 19) .. ' T ' .. attempt
   return true
 end
@@ -69,7 +71,8 @@ for i = 1, count do
     code = 'A'
   end
   if code ~= 'L' then
-    if ARGV[at + 4] ~= '' then redis.call('HSET', KEYS[7], ids[i], ARGV[at + 4]) end
+    -- pcall: leases matter more than what people look at
+    if ARGV[at + 4] ~= '' then redis.pcall('HSET', KEYS[7], ids[i], ARGV[at + 4]) end
     if ARGV[at + 5] ~= '' then
       redis.call('HSET', KEYS[5], ids[i], (attempt - 1) .. ' ' .. tag .. ' ' .. ARGV[at + 5])
       if code ~= 'A' then

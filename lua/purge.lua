@@ -14,11 +14,12 @@
 -- @include lib/gate
 -- @include lib/now
 -- @include lib/journal
+-- @include lib/full
 -- @include lib/leave
 
 local refused = gate()
 if refused then return { refused } end
-redis.pcall('ZREM', KEYS[3], '') -- lets the writes below through at maxmemory
+write_when_full()
 local tag, keep_ms = ARGV[1], tonumber(ARGV[2])
 local codes, gone, graves, unlink, lines = {}, {}, {}, {}, {}
 
@@ -26,7 +27,7 @@ local function drop(id, job, result, stub)
   local died = redis.call('ZSCORE', KEYS[3], id)
   if not died then
     local grave = redis.call('HGET', KEYS[5], id)
-    return grave and string.sub(grave, -#tag) == tag and '=' or 'A'
+    return buried_by(grave, tag) and '=' or 'A'
   end
   if now_ms - tonumber(died) < keep_ms then return 'Y' end
   local attempt = string.match(redis.call('HGET', KEYS[4], id) or '0', '^%d+')

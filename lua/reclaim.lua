@@ -26,29 +26,36 @@
 -- @include lib/gate
 -- @include lib/now
 -- @include lib/journal
+-- @include lib/full
 -- @include lib/failed
 -- @include lib/leave
+-- @include lib/move
+-- @include lib/grace
 
-local SILENCE_MS = 10000
 local refused = gate(ARGV[2])
 if refused then return { refused } end
-redis.pcall('ZREM', KEYS[3], '') -- lets the writes below through at maxmemory
-local seen = redis.call('HMGET', KEYS[1], 'seen_ms', 'grace_until')
-local grace_until = tonumber(seen[2]) or 0
-if not seen[1] or now_ms - tonumber(seen[1]) > SILENCE_MS then
-  grace_until = now_ms + tonumber(ARGV[3])
-  redis.call('HSET', KEYS[1], 'grace_until', string.format('%.0f', grace_until))
-end
-redis.call('HSET', KEYS[1], 'seen_ms', string.format('%.0f', now_ms))
-if grace_until > now_ms then return { 'GRACE', grace_until } end
+write_when_full()
+local until_ms = grace(ARGV[3])
+if until_ms > now_ms then return { 'GRACE', until_ms } end
 
 local tag, queues = ARGV[1], tonumber(ARGV[4])
-local first, jobs_at = 4 + queues, 11 + queues * 2
+local first, jobs_at = 4 + queues, 11 + queues * 2 -- ARGV and KEYS before the first job
 local codes, left, ended, states, lines = {}, {}, {}, {}, {}
+local places = {}
+for q = 1, queues do
+  places[q] = { due = KEYS[10 + q * 2], dead = KEYS[11 + q * 2], queue = ARGV[4 + q], queues = KEYS[9],
+    attempts = KEYS[5] }
+end
 
-local function move(id, job, result, at)
-  local outcome, queue, run, head = ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3], ARGV[at + 4]
-  local number, data, stub = ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
+local function end_cancelled(id, job, attempt, stub)
+  redis.call('HSET', KEYS[6], id, tombstone('K', attempt, tag))
+  if stub == '' or not drop_record(job, stub) then redis.call('UNLINK', job) end
+  redis.call('HDEL', KEYS[5], id)
+  ended[#ended + 1], states[#states + 1] = id, 'K'
+  return ' K ' .. attempt
+end
+
+local function move(id, job, result, outcome, queue, run, head, number, data, stub)
   local lease = redis.call('ZSCORE', KEYS[3], id)
   if (redis.call('HGET', KEYS[4], id) or '') ~= run then return 'L' end
   if lease and tonumber(lease) > now_ms then return 'L' end
@@ -56,40 +63,25 @@ local function move(id, job, result, at)
   if redis.call('EXISTS', job) == 0 then return 'N' end
   local attempt = string.match(run, '^%d+') -- else the one after those that have ended
     or string.match(redis.call('HGET', KEYS[5], id) or '0', '^%d+') + 1
-  local line = id .. ' ' .. string.sub(head, 10, 19)
-  local code = 'M'
+  local code, at = 'M', places[tonumber(queue)]
+  local rest
   if outcome == 'R' and redis.call('HEXISTS', KEYS[7], id) == 1 then
-    redis.call('HSET', KEYS[6], id, tombstone('K', attempt, tag))
-    line = line .. ' K ' .. attempt
-    ended[#ended + 1], states[#states + 1] = id, 'K'
-    code = 'K'
+    code, rest = 'K', end_cancelled(id, job, attempt, stub)
   elseif outcome == 'R' then
-    local run_at = now_ms + tonumber(number)
-    if failed(redis.pcall('ZADD', KEYS[10 + queue * 2], run_at, id)) then return 'B' end
-    redis.call('ZADD', KEYS[9], 'LT', run_at, ARGV[4 + queue])
-    redis.call('HSET', KEYS[5], id, attempt .. ' ' .. tag .. ' ' .. data)
-    line = line .. ' S ' .. attempt .. ' ' .. string.format('%.0f', run_at) .. ' ' .. ARGV[4 + queue] ..
-      ' ' .. data
+    rest = to_due(at, id, now_ms + tonumber(number), attempt, tag, data)
   else
-    local past, verdict = string.match(data, '^([^\n]*)\n(.*)$')
-    if failed(redis.pcall('ZADD', KEYS[11 + queue * 2], now_ms, id)) then return 'B' end
-    redis.call('HSET', KEYS[5], id, attempt .. ' ' .. tag .. ' ' .. past)
-    if number ~= '0' then redis.call('SET', result, verdict, 'PX', number) end
-    line = line .. ' F ' .. attempt .. ' 0 ' .. ARGV[4 + queue] .. ' ' .. past
-    ended[#ended + 1], states[#states + 1] = id, 'F'
+    rest = to_dead(at, id, attempt, tag, data, result, number)
+    if rest then ended[#ended + 1], states[#states + 1] = id, 'F' end
   end
-  if code == 'K' then
-    if stub == '' or not drop_record(job, stub) then redis.call('UNLINK', job) end
-    redis.call('HDEL', KEYS[5], id)
-  end
-  lines[#lines + 1] = line
+  if not rest then return 'B' end
+  lines[#lines + 1] = id .. ' ' .. string.sub(head, 10, 19) .. rest
   left[#left + 1] = id
   return code
 end
 
 for i = 1, (#ARGV - first) / 7 do
   local job = KEYS[jobs_at + i * 2 - 1]
-  codes[i] = move(string.sub(job, -36), job, KEYS[jobs_at + i * 2], first + (i - 1) * 7)
+  codes[i] = move(string.sub(job, -36), job, KEYS[jobs_at + i * 2], unpack(ARGV, first + i * 7 - 6, first + i * 7))
 end
 if #lines > 0 then
   announce(KEYS[11], KEYS[10], ended, states)

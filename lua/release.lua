@@ -1,4 +1,4 @@
--- release: lets jobs, up to 500 of one queue, out of ready (or held) into the stream while there is room.
+-- release: lets jobs, up to 500 of one queue, out of ready into the stream while there is room.
 -- KEYS[1] meta        redjob:{p}:meta           hash
 -- KEYS[2] journal     redjob:{p}:journal        stream
 -- KEYS[3] ready       redjob:{p}:ready:<queue>  zset
@@ -21,17 +21,18 @@
 
 local refused = gate(ARGV[2])
 if refused then return { refused } end
+check_journal()
 local count = #KEYS - 7
 local ids, codes, sent, docs_sent, lines = {}, {}, {}, {}, {}
 for i = 1, count do ids[i] = string.sub(KEYS[7 + i], -36) end
 local flow = read_flow(KEYS[4])
 local scores = redis.call('ZMSCORE', KEYS[3], unpack(ids))
 local docs = redis.call('MGET', unpack(KEYS, 8))
-local virtual = flow.virtual
+local room, virtual = flow and flow.room or math.huge, flow and flow.virtual or 0
 for i = 1, count do
   if not scores[i] then codes[i] = 'A'
   elseif not docs[i] then codes[i] = 'N'
-  elseif #sent < flow.room then
+  elseif #sent < room then
     codes[i] = 'D'
     sent[#sent + 1] = ids[i]
     docs_sent[#docs_sent + 1] = docs[i]
@@ -48,4 +49,4 @@ if #sent > 0 then
     for i = 1, count do if codes[i] == 'D' then codes[i] = 'B' end end
   end
 end
-return { 'OK', seq, durable_seq, now_ms, table.concat(codes), flow.depth }
+return { 'OK', seq, durable_seq, now_ms, table.concat(codes), flow and flow.depth or 0 }

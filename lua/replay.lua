@@ -20,6 +20,7 @@
 
 local refused = gate()
 if refused then return { refused } end
+check_journal()
 local tag, queue = ARGV[1], ARGV[2]
 local id = string.sub(KEYS[7], -36)
 local died = redis.call('ZSCORE', KEYS[5], id)
@@ -31,8 +32,8 @@ if not died then
 elseif tonumber(died) ~= tonumber(ARGV[3]) then code = 'C'
 elseif redis.call('EXISTS', KEYS[7]) == 0 then code = 'N' end
 if code == 'S' then
-  redis.call('ZADD', KEYS[4], now_ms, id)
   redis.call('ZADD', KEYS[3], 'LT', now_ms, queue)
+  redis.call('ZADD', KEYS[4], now_ms, id)
   redis.call('HSET', KEYS[6], id, attempt .. ' ' .. tag .. ' ' .. ARGV[4])
   journal('replay', tag, { id .. ' ' .. redis.call('GETRANGE', KEYS[7], 9, 18) .. ' S ' .. attempt .. ' ' ..
     string.format('%.0f', now_ms) .. ' ' .. queue .. ' ' .. ARGV[4] })

@@ -12,7 +12,8 @@
 -- KEYS[10] stream     redjob:{p}:stream:<queue> stream
 -- KEYS[11] bell       redjob:{p}:bell:<queue>   list
 -- KEYS[12] waiting    redjob:{p}:waiting        hash
--- KEYS[13..] job      redjob:{p}:job:<id>       string
+-- KEYS[13] running    redjob:{p}:running        zset
+-- KEYS[14..] job      redjob:{p}:job:<id>       string
 -- ARGV[1] tag         request id
 -- ARGV[2] run_id      of the server, as read when the connection was made
 -- ARGV[3] lease_ms    the grace after a silence, as in reclaim
@@ -27,27 +28,23 @@
 -- @include lib/failed
 -- @include lib/flow
 -- @include lib/dispatch
+-- @include lib/grace
 
 local refused = gate(ARGV[2])
 if refused then return { refused } end
-local seen = redis.call('HMGET', KEYS[1], 'seen_ms', 'grace_until')
-local grace_until = tonumber(seen[2]) or 0
-if not seen[1] or now_ms - tonumber(seen[1]) > 10000 then
-  grace_until = now_ms + tonumber(ARGV[3])
-  redis.call('HSET', KEYS[1], 'grace_until', string.format('%.0f', grace_until))
-end
-redis.call('HSET', KEYS[1], 'seen_ms', string.format('%.0f', now_ms))
-if grace_until > now_ms then return { 'GRACE', grace_until } end
+check_journal()
+local until_ms = grace(ARGV[3])
+if until_ms > now_ms then return { 'GRACE', until_ms } end
 
 local function in_a_place(id)
   return redis.call('HEXISTS', KEYS[4], id) == 1 or redis.call('HEXISTS', KEYS[12], id) == 1
-    or redis.call('ZSCORE', KEYS[5], id) or redis.call('ZSCORE', KEYS[6], id)
-    or redis.call('ZSCORE', KEYS[7], id) or redis.call('ZSCORE', KEYS[8], id)
+    or score_of(KEYS[5], id) or score_of(KEYS[6], id) or score_of(KEYS[7], id) or score_of(KEYS[8], id)
+    or score_of(KEYS[13], id) -- running without its half in runs: reclaim ends it
 end
 
 local codes, lines, settled = {}, {}, {}
-for i = 1, #KEYS - 12 do
-  local job, old = KEYS[12 + i], ARGV[3 + i]
+for i = 1, #KEYS - 13 do
+  local job, old = KEYS[13 + i], ARGV[3 + i]
   local id = string.sub(job, -36)
   local doc = redis.call('GET', job)
   local named = redis.call('HGET', KEYS[3], id)

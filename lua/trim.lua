@@ -10,15 +10,17 @@
 -- ARGV[5] keep_ms     tombstones older than this go
 -- ARGV[6..] id        candidates among the tombstones, at most 500
 -- Returns: OK, seq, durable_seq, now_ms, dropped tombstones
--- Refuses: NOTREADY partition not opened; FENCED another owner is installed; FORK that entry is not
---   there with that tag: the journal is not the one that was read
+-- Refuses: NOTREADY partition not opened; REBUILDING; FENCED another owner is installed; FORK that entry
+--   is not there with that tag: the journal is not the one that was read
 -- @include lib/gate
 -- @include lib/now
+-- @include lib/full
 
 local refused = gate()
 if refused then return { refused } end
 local owner = redis.call('HMGET', KEYS[3], 'epoch', 'nonce')
 if (owner[1] or '') .. ' ' .. (owner[2] or '') ~= ARGV[1] then return { 'FENCED', owner[1] or '0' } end
+write_when_full()
 if ARGV[2] ~= '0' then
   local entry = redis.call('XRANGE', KEYS[2], ARGV[2] .. '-0', ARGV[2] .. '-0')[1]
   local tag

@@ -4,7 +4,9 @@
 local BELL_CAP = 32
 
 local function ring(bell, count)
-  local tokens = math.min(count, BELL_CAP - redis.call('LLEN', bell))
+  local rung = redis.pcall('LLEN', bell)
+  if failed(rung) then return end -- it wakes nobody; workers also look by themselves
+  local tokens = math.min(count, BELL_CAP - rung)
   if tokens > 0 then
     local ones = {}
     for i = 1, tokens do ones[i] = '1' end
@@ -13,14 +15,19 @@ local function ring(bell, count)
 end
 
 local function dispatch(stream, dispatched, flow, bell, ids, docs)
-  local named = {}
+  if not flow then return false end
+  local named, entries = {}, {}
   for i = 1, #ids do
     local entry = redis.pcall('XADD', stream, '*', 'id', ids[i], 'doc', docs[i])
     if failed(entry) then return false end
+    entries[i] = entry
     named[i * 2 - 1] = ids[i]
     named[i * 2] = entry
   end
-  if failed(redis.pcall('HSET', dispatched, unpack(named))) then return false end
+  if failed(redis.pcall('HSET', dispatched, unpack(named))) then
+    redis.call('XDEL', stream, unpack(entries)) -- nothing names them: they would pile up with every try
+    return false
+  end
   flow.depth = redis.call('HINCRBY', flow.key, 'depth', #ids)
   if not flow.has_group then -- at 0, so that consumers which come later see what is there already
     redis.pcall('XGROUP', 'CREATE', stream, 'workers', '0')

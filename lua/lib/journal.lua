@@ -15,3 +15,7 @@ local function journal(op, tag, lines, field, value)
   redis.call('HSET', KEYS[1], 'seq', number, 'tag', tag)
   last_tag = tag
 end
+
+-- For scripts that must be refused at maxmemory (the others call write_when_full): a damaged journal
+-- stops them before anything is written, since Lua has no rollback.
+local function check_journal() redis.call('XLEN', KEYS[2]) end

@@ -6,6 +6,21 @@ local function tombstone(state, attempt, tag)
     ' ' .. attempt .. ' ' .. tag
 end
 
+-- Most jobs of a call end alike: what their tombstones and journal lines share is made once.
+local endings = {}
+local function ending(state, attempt, tag)
+  local key = state .. attempt
+  local found = endings[key]
+  if not found then
+    found = { grave = tombstone(state, attempt, tag), line = ' ' .. state .. ' ' .. attempt }
+    endings[key] = found
+  end
+  return found
+end
+
+-- Whether a tombstone was written by this request: it is the last word.
+local function buried_by(grave, tag) return grave and string.match(grave, '%S+$') == tag end
+
 -- stub is '' or '<ttl ms> <JSON>': what stays of a keyed job until its window ends.
 local function drop_record(job_key, stub)
   local ttl, doc = string.match(stub, '^(%d+) (.*)$')
@@ -19,7 +34,7 @@ end
 -- waiters exists while somebody waits for a result of this partition: one EXISTS a call.
 local function announce(waiters, done, ids, states)
   if #ids == 0 or redis.call('EXISTS', waiters) == 0 then return end
-  for i = 1, #ids do
-    redis.call('XADD', done, 'MAXLEN', '~', '10000', '*', 'id', ids[i], 'state', states[i])
+  for i = 1, #ids do -- pcall: who waits also looks by himself, and the job has ended
+    redis.pcall('XADD', done, 'MAXLEN', '~', '10000', '*', 'id', ids[i], 'state', states[i])
   end
 end

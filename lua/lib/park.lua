@@ -2,6 +2,7 @@
 -- release needs no scan: a tenant's next job starts at max(V, its last + one step).
 -- Needs lib/flow, lib/failed. priorities and tenants are lists beside ids. Returns false on a damaged key.
 local function park(ready, flow, ids, priorities, tenants)
+  if not flow then return false end
   local last, scored = {}, {}
   for i = 1, #ids do
     local tenant = tenants[i]

@@ -89,7 +89,7 @@ def reschedule(
 ) -> Call[Moved]:
     """Give a job in due another time, if it still has the one that was seen (wall ms)."""
     q = part.queue(queue)
-    keys = [part.meta, part.journal, part.queues, q.due, part.job(job_id)]
+    keys = [part.meta, part.journal, part.queues, q.due, part.attempts, part.job(job_id)]
     return Call("reschedule", part, keys, [tag, queue, seen_ms, run_at_ms], _read_moved)
 
 

@@ -46,7 +46,8 @@ def requeue(
     q = part.queue(queue)
     keys = [
         part.meta, part.journal, part.dispatched, part.runs, q.due, q.ready, q.held, q.dead,
-        q.flow, q.stream, q.bell, part.waiting, *[part.job(job_id) for job_id, _ in jobs],
+        q.flow, q.stream, q.bell, part.waiting, part.running,
+        *[part.job(job_id) for job_id, _ in jobs],
     ]  # fmt: skip
     args: list[Arg] = [tag, "", grace_ms, *[entry for _, entry in jobs]]
     return Call("requeue", part, keys, args, read_codes, run_id_at=1)
