@@ -19,6 +19,7 @@ from redjob.worker.attempt import Attempt, Cause
 from redjob.worker.describe import describe
 
 RESULT_BYTES = 1 << 20  # what one call may carry
+_ENDED_BY_TIMEOUT = (TimeoutError, JobCancelled, asyncio.CancelledError)
 _LONGEST_MS = 10 * 366 * 86_400_000  # the horizon: what a record says is not to break a script
 
 _encode = msgspec.json.Encoder().encode
@@ -69,8 +70,10 @@ def raised(attempt: Attempt, exc: BaseException, now_ms: int, rng: Random) -> En
     if cause is Cause.HANDED_BACK:
         return handed_back(attempt, now_ms)  # whatever an interruption leads to is not a failure
     error = describe(exc, now_ms)
-    if cause is Cause.TIMEOUT and isinstance(exc, JobCancelled | asyncio.CancelledError):
-        error = timed_out(attempt, now_ms)
+    if cause is Cause.TIMEOUT and isinstance(exc, _ENDED_BY_TIMEOUT):
+        # told as what it is, with the place where it was then
+        limit = timed_out(attempt, now_ms)
+        error = msgspec.structs.replace(error, type=limit.type, message=limit.message)
     return failed(attempt, error, now_ms, rng)
 
 
