@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 SEED = 7
-SECONDS = 9.0
+SECONDS = 7.5
 # A worker that comes back after its leases ended, and others that do not.
 EVENTS = (
-    Event(1.5, "pause", "worker-1"),
-    Event(5.5, "kill", "scheduler-1"),
-    Event(5.7, "resume", "worker-1"),
-    Event(7.0, "kill", "worker-2"),
+    Event(1.0, "pause", "worker-1"),
+    Event(4.5, "kill", "scheduler-1"),
+    Event(5.2, "resume", "worker-1"),
+    Event(6.2, "kill", "worker-2"),
 )
 
 # What each bug leads to; one of these kinds must be found.

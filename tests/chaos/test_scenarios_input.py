@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,12 @@ from redis import Redis
 from redjob import AsyncClient, Client, InvalidArgument, JobState, Retry
 from redjob.codec import decode_attempts
 from redjob.config import Limits
+from tests.support.scene import Scene
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from tests.chaos.conftest import SceneFactory
-    from tests.support.scene import Scene
+    from tests.support.servers import TestServer
 
 ODD = (
     "\u4e2d\u6587\u202e",
@@ -43,9 +44,11 @@ LIMIT = Limits().payload_bytes
 QUICKLY_S = 8.0
 
 
-@pytest.fixture
-def stage(scene: SceneFactory) -> Scene:
-    return scene().open()
+@pytest.fixture(scope="module")
+def stage(server: TestServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    namespace = f"t{secrets.token_hex(5)}"
+    with Scene(server.url, tmp_path_factory.mktemp("stage"), namespace=namespace) as opened:
+        yield opened.open()
 
 
 def test_odd_text_in_payloads_and_keys_comes_back_as_it_went_in(stage: Scene) -> None:

@@ -52,17 +52,18 @@ def test_a_worker_that_is_asked_to_stop_hands_back_what_does_not_end_in_time(
 ) -> None:
     stage = scene(lease_s=30.0, heartbeat_s=10.0, stop_grace_s=0.3).open()
     stopping = stage.services[-1]
-    jobs = [stage.job(ms=4000), stage.job(ms=4000), stage.job(ms=100)]
+    jobs = [stage.job("hold"), stage.job("hold"), stage.job("work_in_thread", ms=100)]
     stage.wait_running(*jobs)
-    stage.start("worker")
-    asked_ms = time.time_ns() // 1_000_000
-    assert stopping.stop(within_s=5) == 0
+    stage.start("worker").wait_for("event=worker_started")
+    assert stopping.stop() == 0
     stage.wait(lambda: len(stage.began(*jobs[:2])) == 4, what="both have begun again")
     for job in jobs[:2]:
-        assert stage.began(job)[1].at_ms - asked_ms < 3000  # far before their leases end
+        first, second = stage.began(job)
+        assert second.at_ms - first.at_ms < stage.lease_ms  # far before its lease would have ended
         info = job.info()
         assert (info.attempt, info.failures, info.crashes) == (2, 0, 0)
         assert [line.cause for line in stage.extra_starts(job)] == ["handed_back"]
+    stage.release()
     stage.drain()
     assert len(stage.began(jobs[2])) == 1
     stage.check()
@@ -175,5 +176,5 @@ def test_wrong_clocks_of_workers_schedulers_and_sweepers_change_nothing(
     assert not stage.extra_starts()
     due_ms = {asked.id: asked.run_at_ms for asked in stage.load.asked if asked.run_at_ms}
     first = [start for start in stage.began() if start.attempt == 1 and start.job in due_ms]
-    assert all(0 <= start.at_ms - due_ms[start.job] < 1000 for start in first)
+    assert all(0 <= start.at_ms - due_ms[start.job] < abs(shift_ms) / 10 for start in first)
     stage.check()

@@ -94,6 +94,8 @@ class Run:
                 load.stop()
             stack.check_alive()
             self._drain(keys)
+            for service in stack.services:
+                service.wait_for("event=serving")
             codes = {service.name: service.stop() for service in stack.services}
             assert set(codes.values()) == {0}, codes
             return self._history(stack, keys, paused)

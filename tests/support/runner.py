@@ -30,6 +30,8 @@ from tests.support.tasks import app_of
 if TYPE_CHECKING:
     from redjob.clock import Clock
 
+log = logging.getLogger("redjob.test")
+
 Role = Literal["worker", "scheduler", "sweeper"]
 
 
@@ -51,6 +53,7 @@ async def serve(role: Role, settings: RunSettings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
+    log.info("serving role=%s", role)  # from here on it stops in order
     clock: Clock = ShiftedClock(settings.clock_shift_ms)
     store = AsyncStore(
         settings_from_url(settings.url),

@@ -19,6 +19,7 @@ from tests.support.history_rules import RULES
 from tests.support.load import Load, PlantedClient
 from tests.support.processes import Stack, wait_until
 from tests.support.settings import RunSettings
+from tests.support.tasks import released
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,7 @@ class Scene(Stack):
         settings = RunSettings(url=url, namespace=NAMESPACE, effects=str(effects))
         super().__init__(msgspec.structs.replace(settings, **changed), directory)
         self.redis: Redis = Redis.from_url(url)
-        self.client = PlantedClient(url, NAMESPACE, ScriptSet())
+        self.client = PlantedClient(url, self.settings.namespace, ScriptSet())
         self.load = Load(self.client, Random(1))
         self._effects = effects
         self._left.callback(self.redis.close)
@@ -104,6 +105,10 @@ class Scene(Stack):
             lambda: {start.job for start in self.began(*jobs)} == {job.id for job in jobs},
             what=f"{len(jobs)} jobs have begun",
         )
+
+    def release(self) -> None:
+        """Let the tasks named `hold` end."""
+        released(self.settings).touch()
 
     def left(self) -> int:
         """How many unfinished jobs the places hold, and entries the streams."""

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redjob import Redjob, current_job
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 class Planned(Exception):
     """Raised by a task that is to fail."""
+
+
+def released(settings: RunSettings) -> Path:
+    """The file that lets `hold` end."""
+    return Path(f"{settings.effects}.released")
 
 
 def app_of(settings: RunSettings) -> Redjob:
@@ -44,11 +50,12 @@ def app_of(settings: RunSettings) -> Redjob:
             _fail(fails)
         return number
 
-    @app.task(name="block")
-    async def block(number: int, ms: int) -> int:
-        """Keep the event loop from running for `ms`."""
+    @app.task(name="hold")
+    async def hold(number: int) -> int:
+        """Run until the test says so: until there is a file beside that of the effects."""
         with _written(effects, number):
-            time.sleep(ms / 1000)  # noqa: ASYNC251 - that is the point
+            while not released(settings).exists():  # noqa: ASYNC110 - another process makes it
+                await asyncio.sleep(0.02)
         return number
 
     @app.task(name="kill_itself")
