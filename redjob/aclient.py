@@ -139,7 +139,7 @@ class AsyncClient:
         """Return all that is known of a job. As `Client.info`."""
         return await self._run(lookup.info(await self._store.open(), job_id, queue))
 
-    async def result(self, job_id: str, timeout_s: float = 10.0, *, queue: str = "") -> Any:  # noqa: ANN401 - of any task
+    async def result(self, job_id: str, timeout_s: float = 10.0, *, queue: str = "") -> Any:
         """Wait until a job has ended and return its result. As `Client.result`."""
         limit = self._clock.monotonic() + timeout_of(timeout_s)
         slot_of(job_id)

@@ -162,7 +162,7 @@ class Client:
         """
         return self._run(lookup.info(self._store.keys, job_id, queue))
 
-    def result(self, job_id: str, timeout_s: float = 10.0, *, queue: str = "") -> Any:  # noqa: ANN401 - of any task
+    def result(self, job_id: str, timeout_s: float = 10.0, *, queue: str = "") -> Any:
         """Wait until a job has ended and return its result, decoded from JSON.
 
         None if the result's TTL is over. Raises JobFailed (dead, cancelled or expired),

@@ -51,7 +51,7 @@ class Job:
         """Return all that is known. Raises JobNotFound."""
         return self._client.info(self.id, queue=self._queue)
 
-    def result(self, timeout_s: float = 10.0) -> Any:  # noqa: ANN401 - what a task returns has no type here
+    def result(self, timeout_s: float = 10.0) -> Any:
         """Wait for the end and return the result, decoded from JSON.
 
         Raises JobFailed (dead, cancelled or expired), ResultTimeout, JobNotFound.
@@ -95,7 +95,7 @@ class AsyncJob:
         """Return all that is known. Raises JobNotFound."""
         return await self._client.info(self.id, queue=self._queue)
 
-    async def result(self, timeout_s: float = 10.0) -> Any:  # noqa: ANN401 - what a task returns has no type here
+    async def result(self, timeout_s: float = 10.0) -> Any:
         """Wait for the end and return the result, decoded from JSON.
 
         Raises JobFailed (dead, cancelled or expired), ResultTimeout, JobNotFound.

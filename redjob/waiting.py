@@ -46,7 +46,7 @@ def read_done(part: PartitionKeys, position: str, block_s: float) -> tuple[Arg, 
     return ("XREAD", "COUNT", _ENTRIES, "BLOCK", block_ms, "STREAMS", part.done, position)
 
 
-def ended(raw: Any, position: str) -> Ended:  # noqa: ANN401 - a reply of Redis
+def ended(raw: Any, position: str) -> Ended:
     """Read the reply of `read_done`; None, the reply after a timeout, is no end."""
     if not raw:
         return Ended(position, frozenset())
@@ -55,7 +55,7 @@ def ended(raw: Any, position: str) -> Ended:  # noqa: ANN401 - a reply of Redis
     return Ended(entries[-1][0].decode(), ids)
 
 
-def result_of(info: JobInfo) -> Any:  # noqa: ANN401 - what a task returns has no type here
+def result_of(info: JobInfo) -> Any:
     """Return what a job that has ended returned. Raises JobFailed for every other end."""
     if info.state is JobState.COMPLETED:
         return info.result

@@ -27,7 +27,7 @@ def dump_all(redis: Redis, keys: Keyspace, *, whole_journal: bool) -> list[Parti
 
 def dump_partition(redis: Redis, part: PartitionKeys, *, whole_journal: bool) -> PartitionDump:
     """Read one partition; `whole_journal` says that nothing of it was trimmed."""
-    keys: Any = redis.scan_iter(f"{part.base}*", count=10_000)
+    keys: Any = redis.scan_iter(f"{part.base}*", count=10_000)  # pyright: ignore[reportUnknownVariableType]
     own = {_text(key).removeprefix(part.base) for key in keys}
     queues = sorted(name.split(":", 1)[1] for name in own if name.startswith("flow:"))
     runs = frozenset(_fields(redis, part.runs))
