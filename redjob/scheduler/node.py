@@ -53,7 +53,6 @@ class SchedulerNode:
             store.clock,
             rng or random.Random(),
             on_away=self._close_all,
-            reconnect=store.aclose,
         )
         self._holdings = Holdings(self._outage, on_fenced=self._disown)
         self._lease: Lease | None = None

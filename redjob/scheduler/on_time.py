@@ -19,6 +19,7 @@ from redjob.scheduler.wheel import TimingWheel
 
 _PIPELINES = 3  # one at the server, one on its way, one being made
 _PIPELINE_JOBS = 6 * BATCH
+_MOST = 200_000  # jobs in the wheel, some 60 MB; what does not fit is the sweep's
 
 Item = tuple[Slot, str | None]
 
@@ -44,6 +45,8 @@ class OnTime:
 
     def add(self, at_ms: int, slot: Slot, job_id: str | None) -> None:
         """Fire a job at its time (server wall ms), or have its queue looked at then (None)."""
+        if len(self._wheel) >= _MOST:
+            return
         self._wheel.add(at_ms, (slot, job_id))
         if at_ms < self._armed_ms:
             self._wake.set()

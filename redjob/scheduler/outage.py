@@ -21,19 +21,10 @@ class Outage:
     """Whether Redis is away: one line when it goes, one when it is back.
 
     `on_away` is called at every failure that says so: nothing that was read before holds any more.
-    `reconnect` drops idle connections: when one is broken the others are, and each would cost a try.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        rng: random.Random,
-        *,
-        on_away: Callable[[], None],
-        reconnect: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, clock: Clock, rng: random.Random, *, on_away: Callable[[], None]) -> None:
         self._clock = clock
-        self._reconnect = reconnect
         self._rng = rng
         self._on_away = on_away
         self._since: float | None = None
@@ -77,7 +68,6 @@ class Outage:
                 delay_s = _FIRST_WAIT_S
             except RedjobError as exc:
                 self.failed(exc)
-                await self._reconnect()
                 wait_s = self._rng.uniform(_FIRST_WAIT_S, delay_s)
                 delay_s = min(_LAST_WAIT_S, delay_s * 2)
             await asyncio.sleep(wait_s)
