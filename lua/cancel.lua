@@ -60,7 +60,9 @@ local attempt = past and string.match(past, '^%d+') or '0'
 redis.call('HSET', KEYS[3], id, tombstone('K', attempt, tag))
 announce(KEYS[13], KEYS[12], { id }, { 'K' })
 journal('cancel', tag, { line .. ' K ' .. attempt })
-for place = 8, 10 do redis.pcall('ZREM', KEYS[place], id) end
+redis.pcall('ZREM', KEYS[8], id)
+redis.pcall('ZREM', KEYS[9], id)
+redis.pcall('ZREM', KEYS[10], id)
 redis.call('HDEL', KEYS[4], id)
 redis.call('HDEL', KEYS[6], id)
 if ARGV[2] == '' or not drop_record(job, ARGV[2]) then redis.call('UNLINK', job) end

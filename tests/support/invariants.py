@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tests.support.dump import Entry, Expiring, Journaled
@@ -87,12 +88,9 @@ def _streams(view: View) -> Iterator[str]:
         depth = view.collections[f"flow:{queue}"].get("depth", "0")
         if depth != str(len(listed)):
             yield f"depth of {queue} is {depth}, its stream holds {len(listed)}"
-        for name in listed:
-            entry = entries[name]
-            if isinstance(entry, Entry):
-                found[name] = entry.id
+        found |= {name: entry.id for name in listed if isinstance(entry := entries[name], Entry)}
         pending = entries.get("pending", ())
-        gone = set(pending) - set(listed) if isinstance(pending, tuple) else set()
+        gone = set(map(str, pending)) - set(listed) if isinstance(pending, tuple) else set[str]()
         yield from (f"entry {name} of {queue} is pending but deleted" for name in gone)
     for job_id, name in named.items():
         if found.get(str(name)) != job_id:
@@ -125,7 +123,7 @@ def _queues(view: View) -> Iterator[str]:
 
 def _journal(view: View) -> Iterator[str]:
     entries = sorted((int(seq), entry) for seq, entry in view.collections["journal"].items())
-    for (before, first), (seq, second) in zip(entries, entries[1:], strict=False):
+    for (before, first), (seq, second) in pairwise(entries):
         if seq != before + 1:
             yield f"journal goes from {before} to {seq}"
         if (
