@@ -59,7 +59,7 @@ for i = 5, #ARGV, 2 do codes[#codes + 1] = start(ARGV[i], ARGV[i + 1]) end
 if #settled > 0 then
   redis.call('XACK', KEYS[8], 'workers', unpack(settled))
   local gone = redis.call('XDEL', KEYS[8], unpack(settled))
-  if gone > 0 then redis.call('HINCRBY', KEYS[7], 'depth', -gone) end
+  if gone > 0 then redis.call('HINCRBY', KEYS[7], 'depth', -gone) end -- -0 is no integer to Redis 7
 end
 if #lines > 0 then journal('take', ARGV[1], lines, 'worker', worker) end
 return { 'OK', seq, durable_seq, now_ms, table.concat(codes), attempts }

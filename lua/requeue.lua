@@ -71,7 +71,7 @@ end
 if #settled > 0 then
   redis.call('XACK', KEYS[10], 'workers', unpack(settled))
   local gone = redis.call('XDEL', KEYS[10], unpack(settled))
-  redis.call('HINCRBY', KEYS[9], 'depth', -gone)
+  if gone > 0 then redis.call('HINCRBY', KEYS[9], 'depth', -gone) end -- -0 is no integer to Redis 7
 end
 if #lines > 0 then journal('requeue', ARGV[1], lines) end
 return { 'OK', seq, durable_seq, now_ms, table.concat(codes) }

@@ -276,6 +276,21 @@ class World:
         else:
             self.redis.hset(flow, "limit", limit)
 
+    # rolling back
+
+    def save(self) -> dict[bytes, bytes]:
+        """All keys of the partition, to be put back by `restore` as a failover would."""
+        keys: list[bytes] = self.redis.keys(f"{self.part.base}*")
+        return {key: self.redis.dump(key) for key in keys}
+
+    def restore(self, saved: dict[bytes, bytes]) -> None:
+        """Take the partition back to where it was saved."""
+        keys = self.redis.keys(f"{self.part.base}*")
+        if keys:
+            self.redis.delete(*keys)
+        for key, value in saved.items():
+            self.redis.restore(key, 0, value)
+
     # looking
 
     def entry_of(self, job: Job) -> str:
