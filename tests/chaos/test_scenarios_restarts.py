@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from redjob import JobState
+from redjob import Client, JobState
 from tests.support.forks import Forks
+from tests.support.history import Asked
+from tests.support.runner import ShiftedClock
 
 if TYPE_CHECKING:
     from tests.chaos.conftest import SceneFactory
@@ -168,6 +170,13 @@ def test_wrong_clocks_of_workers_schedulers_and_sweepers_change_nothing(
     stage.start("worker", clock_shift_ms=-shift_ms)
     stage.start("worker", clock_shift_ms=shift_ms)
     stage.wait(stage.is_open, what="open")
+    with Client(
+        stage.settings.url, namespace=stage.settings.namespace, clock=ShiftedClock(shift_ms)
+    ) as client:
+        far = client.enqueue_in(3600.0, "work", {"number": 10_000}, queue="q").info()
+    assert abs((far.run_at_ms or 0) - time.time_ns() // 1_000_000 - 3_600_000) < 60_000
+    stage.load.asked.append(Asked(number=10_000, id=far.id))
+    stage.client.cancel(far.id)
     stage.job(ms=2500)
     stage.job("work_in_thread", ms=2500)
     for number in range(40):

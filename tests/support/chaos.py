@@ -45,6 +45,7 @@ class Plan:
     burst_every_s: float = 3.0
     workers: int = 2
     schedulers: int = 1
+    depth_limit: str = "10000"
     plant: str = ""
     events: Sequence[nemesis.Event] = ()
     whole_journal: bool = True
@@ -63,6 +64,7 @@ class Run:
             namespace="chaos",
             effects=str(self._effects),
             plant=plan.plant,
+            depth_limit=plan.depth_limit,
             trim_every_s=_KEEPS_JOURNAL_S if plan.whole_journal else 1.0,
         )
         self._directory = directory
