@@ -58,7 +58,7 @@ PLANTS: Mapping[str, Mapping[str, Edit]] = {
     },
     # takes what is due within half a second for due
     "enqueue_early": {"enqueue": Edit("if run_at > now_ms then", "if run_at > now_ms + 500 then")},
-    "cancel_leaves_due": {"cancel": Edit("redis.call('ZREM', KEYS[8], id)\n", "")},
+    "cancel_leaves_due": {"cancel": Edit("redis.pcall('ZREM', KEYS[8], id)\n", "")},
 }
 
 
