@@ -11,63 +11,20 @@ import pytest
 
 from redjob import keys
 from redjob.calls import call as calls_call
-from redjob.calls import jobs, owner, scripts, sweep, work
-from redjob.calls.owner import Fence, Parked
+from redjob.calls import scripts
 from redjob.calls.scripts import ScriptSet, expanded, load_script, script_names
-from redjob.calls.sweep import Expired
 from redjob.errors import Fenced, Grace, Hold, JournalForked, NotReady, Rebuilding
-from redjob.ids import new_id
 from redjob.keys import Keyspace
 from tests.support import luacheck
 from tests.support.contract import declared_keys, refusals_in, used_indexes, words_per_job
-from tests.support.seed import Seeder
+from tests.support.samples import sample_calls
 
 if TYPE_CHECKING:
     from redjob.calls.call import Call
 
 _LUA = Path(__file__).resolve().parents[2] / "lua"
 _PART = Keyspace("redjob", 1).parts[0]
-_NOW_MS = 1_790_000_000_000
-_SEEDER = Seeder("redjob")
-_A = _SEEDER.job(_NOW_MS, queue="qa")
-_B = _SEEDER.job(_NOW_MS, queue="qb")
-_C = _SEEDER.job(_NOW_MS, queue="qa")
-_TOKEN = Fence(1, "nonce")
-_IDS = (_A.id, _C.id)
-_ENDS = [job.end("C") for job in (_A, _B, _C)]
-_EXPIRED = [Expired(b"1 w", job.end("R")) for job in (_A, _B, _C)]
-_ENTRY = ("1-1", _A.id)
-
-# For each script: a call of each builder, with its queues and the jobs whose keys it passes.
-_CALLS: list[tuple[Call[Any], tuple[str, ...], tuple[str, ...]]] = [
-    (jobs.enqueue(_PART, "qa", "default", 5, [_A.new, _C.new], "t"), ("qa",), _IDS),
-    (jobs.cancel(_PART, "qa", _A.id, b"", "t"), ("qa",), (_A.id,)),
-    (jobs.reschedule(_PART, "qa", _A.id, seen_ms=1, run_at_ms=2, tag="t"), ("qa",), (_A.id,)),
-    (jobs.replay(_PART, "qa", _A.id, died_ms=1, past=b"{}", tag="t"), ("qa",), (_A.id,)),
-    (jobs.locate(_PART, "qa", _A.id), ("qa",), (_A.id,)),
-    (work.take(_PART, ["qa", "qb"], "w", 10, lease_ms=1, tag="t"), ("qa", "qb"), ()),
-    (work.begin(_PART, "qa", "w", [_ENTRY, _ENTRY], lease_ms=1, tag="t"), ("qa",), ()),
-    (
-        work.heartbeat(_PART, "w", [_A.beat(), _B.beat(), _C.beat()], lease_ms=1, tag="t"),
-        ("qa", "qb"),
-        (_A.id, _B.id, _C.id),
-    ),
-    (work.finish(_PART, "w", _ENDS, tag="t"), ("qa", "qb"), (_A.id, _B.id, _C.id)),
-    (owner.fence(_PART, _TOKEN, incarnation="i", depth_limit="none", grace_ms=1), (), ()),
-    (owner.fire(_PART, "qa", _IDS, tag="t"), ("qa",), _IDS),
-    (
-        owner.park(_PART, "qa", [Parked(job_id, 1, 5, "default") for job_id in _IDS], tag="t"),
-        ("qa",),
-        _IDS,
-    ),
-    (owner.release(_PART, "qa", _IDS, tag="t"), ("qa",), _IDS),
-    (owner.trim(_PART, _TOKEN, seq=1, entry_tag="t", keep_ms=1, ids=_IDS), (), ()),
-    (sweep.reclaim(_PART, _EXPIRED, grace_ms=1, tag="t"), ("qa", "qb"), (_A.id, _B.id, _C.id)),
-    (sweep.requeue(_PART, "qa", [(_A.id, "1-1"), (_C.id, "")], grace_ms=1, tag="t"), ("qa",), _IDS),
-    (sweep.purge(_PART, "qa", [(_A.id, b""), (_C.id, b"")], keep_ms=1, tag="t"), ("qa",), _IDS),
-    (sweep.recount(_PART, "qa", ["1-1", "1-2"]), ("qa",), ()),
-    (owner.renew("redjob", 0, "node", ttl_ms=1, want=[1], drop=[2]), (), ()),
-]
+_CALLS = sample_calls(_PART)
 _NAMES = script_names()
 _call = pytest.mark.parametrize(
     ("call", "queues", "ids"), _CALLS, ids=[f"{n}-{c[0].script}" for n, c in enumerate(_CALLS)]
@@ -227,7 +184,3 @@ def test_a_refusal_becomes_its_error(
 def test_a_reply_that_nobody_knows_is_an_error() -> None:
     with pytest.raises(ValueError, match="script enqueue answered"):
         calls_call.read_reply(_CALLS[0][0], [b"WHAT"], "redjob")
-
-
-def test_ids_of_tests_are_job_ids() -> None:
-    assert _A.id == new_id(_NOW_MS, 1, 1)
