@@ -35,6 +35,7 @@ from redjob.store.namespace import DEFAULT_PARTITIONS
 log = logging.getLogger("redjob.scheduler")
 
 _BEAT_AGAIN_S = 0.01
+_BEAT_FAILED_S = 0.05
 _LEAVE_WITHIN_S = 1.0
 
 
@@ -157,7 +158,11 @@ class SchedulerNode:
                 self._outage.worked()
             self._check_ready()
             left_s = started + self._config.renew_every_s - self._store.clock.monotonic()
-            await asyncio.sleep(_BEAT_AGAIN_S if again else max(_BEAT_AGAIN_S, left_s))
+            if again:
+                left_s = _BEAT_AGAIN_S
+            elif not lease.answered:
+                left_s = min(left_s, _BEAT_FAILED_S)
+            await asyncio.sleep(max(_BEAT_AGAIN_S, left_s))
 
     def _check_ready(self) -> None:
         lease = self._lease

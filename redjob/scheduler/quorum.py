@@ -46,7 +46,8 @@ class QuorumKeys:
         )
         try:
             async with asyncio.timeout(within_s):
-                return await self._store.call(call, deadline_s=0.0)
+                # a beat is followed by the next one, a farewell by nothing
+                return await self._store.call(call, deadline_s=0.0 if ttl_ms else within_s)
         except TimeoutError:
             self._on_error(StoreUnavailable("no answer to a renewal in time", outcome="unknown"))
         except RedjobError as exc:

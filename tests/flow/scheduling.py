@@ -90,7 +90,7 @@ class Desk:
     ) -> None:
         part = self.store.keys.parts[index]
         call = jobs.enqueue(part, queue, "default", priority, batch, new_token())
-        assert set((await self.store.call(call)).codes) <= {"S", "D", "R"}
+        assert set((await self.store.call(call)).codes) <= {"S", "D", "R", "E"}  # E: a repeat
 
     def entries(self, queue: str = QUEUE) -> list[tuple[str, int]]:
         """Jobs in the streams of a queue, with the ms at which they came there."""
