@@ -1,0 +1,155 @@
+"""fence and trim: one owner at a time, and a journal that is only cut where it was read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from redjob.calls import owner
+from redjob.calls.owner import Fence
+from redjob.errors import Fenced, JournalForked
+from tests.support.dump import GONE, changes
+from tests.support.ground import LEASE_MS, TOKEN
+
+if TYPE_CHECKING:
+    from tests.support.world import World
+
+
+def fence(world: World, token: Fence, **given: str) -> owner.Installed:
+    wanted = {"incarnation": "", "depth_limit": "none"} | given
+    return world.run(
+        owner.fence(
+            world.part,
+            token,
+            incarnation=wanted["incarnation"],
+            depth_limit=wanted["depth_limit"],
+            grace_ms=LEASE_MS,
+        )
+    )
+
+
+def trim(world: World, token: Fence, *, seq: int = 0, tag: str = "", **given: object) -> int:
+    return world.run(
+        owner.trim(world.part, token, seq=seq, entry_tag=tag, **({"keep_ms": 0} | given))  # type: ignore[arg-type] # passed on
+    ).dropped
+
+
+def test_a_higher_epoch_takes_over_and_changes_nothing_but_who_owns(world: World) -> None:
+    world.scheduled()
+    before = world.check()
+    installed = fence(world, Fence(2, "next"), depth_limit="7")
+    assert (installed.incarnation, installed.at.seq) == ("inc", 1)
+    assert installed.run_id_before == world.run_id
+    assert installed.tag == before["meta/tag"]
+    assert changes(before, world.check()) == {
+        "meta/epoch": "2",
+        "meta/depth_limit": "7",
+        "owner/epoch": "2",
+        "owner/nonce": "next",
+        "owner/before": world.run_id,
+    }
+
+
+@pytest.mark.parametrize(
+    "token", [Fence(1, "other"), Fence(0, "nonce")], ids=["equal epoch, other nonce", "lower epoch"]
+)
+def test_an_epoch_that_is_not_higher_is_fenced_off(world: World, token: Fence) -> None:
+    before = world.dump()
+    with pytest.raises(Fenced) as caught:
+        fence(world, token)
+    assert (caught.value.partition, caught.value.epoch) == (0, 1)
+    assert changes(before, world.dump()) == {}
+
+
+def test_the_first_fence_of_a_partition_is_told_that_it_is_new_also_when_it_asks_again(
+    world: World,
+) -> None:
+    again = fence(world, TOKEN, incarnation="another")
+    assert (again.incarnation, again.run_id_before) == ("inc", "")
+
+
+def test_a_repeated_fence_still_tells_that_the_server_had_restarted(world: World) -> None:
+    world.redis.hset(world.part.meta, "run_id", "of-the-server-before")
+    first = fence(world, Fence(2, "next"))
+    before = world.dump()
+    again = fence(world, Fence(2, "next"))
+    assert first.run_id_before == again.run_id_before == "of-the-server-before"
+    assert changes(before, world.dump()) == {}
+
+
+def test_a_restarted_server_gives_workers_a_lease_to_be_heard(world: World) -> None:
+    world.redis.hset(world.part.meta, "run_id", "of-the-server-before")
+    before = world.dump()
+    fence(world, Fence(2, "next"))
+    assert changes(before, world.dump())["meta/grace_until"] == str(world.now_ms + LEASE_MS)
+
+
+def test_a_journal_that_outlived_its_meta_goes_on_above_its_last_entry(world: World) -> None:
+    world.scheduled()
+    world.scheduled()
+    world.redis.delete(world.part.meta, world.part.owner)
+    assert fence(world, Fence(1, "nonce"), incarnation="new").at.seq == 2
+    world.scheduled()
+    assert max(int(name[8:]) for name in world.dump() if name.startswith("journal/")) == 3
+
+
+def test_trim_drops_what_is_before_its_entry_and_can_be_repeated(world: World) -> None:
+    for _ in range(4):
+        world.scheduled()
+    state = world.check()
+    tag = state["journal/3"].tag  # type: ignore[union-attr] # a journal entry
+    for _ in range(2):
+        trim(world, TOKEN, seq=3, tag=tag)
+        assert changes(state, world.check()) == {"journal/1": GONE, "journal/2": GONE}
+
+
+def test_trim_raises_the_durable_position_and_never_lowers_it(world: World) -> None:
+    for _ in range(3):
+        world.scheduled()
+    state = world.dump()
+    tag = state["journal/2"].tag  # type: ignore[union-attr] # a journal entry
+    trim(world, TOKEN, seq=2, tag=tag, durable_seq=2)
+    assert world.dump()["meta/durable_seq"] == "2"
+    trim(world, TOKEN, seq=2, tag=tag, durable_seq=1)
+    assert world.dump()["meta/durable_seq"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("seq", "tag"), [(2, "not-what-was-read"), (9, "0000000000000002")], ids=["tag", "seq"]
+)
+def test_trim_refuses_a_journal_that_is_not_the_one_that_was_read(
+    world: World, seq: int, tag: str
+) -> None:
+    for _ in range(3):
+        world.scheduled()
+    before = world.dump()
+    with pytest.raises(JournalForked):
+        trim(world, TOKEN, seq=seq, tag=tag, durable_seq=seq)
+    assert changes(before, world.dump()) == {}
+
+
+@pytest.mark.parametrize("token", [Fence(1, "other"), Fence(2, "nonce"), Fence(0, "nonce")])
+def test_trim_by_another_owner_has_no_effect(world: World, token: Fence) -> None:
+    world.ended()
+    before = world.dump()
+    with pytest.raises(Fenced):
+        trim(world, token, seq=1, tag="0000000000000001", ids=[])
+    assert changes(before, world.dump()) == {}
+
+
+def test_trim_drops_tombstones_that_are_old_enough_and_no_others(world: World) -> None:
+    old = world.ended()
+    world.advance(60_000)
+    young = world.ended()
+    scheduled = world.scheduled()
+    before = world.dump()
+    ids = [old.id, young.id, scheduled.id]
+    assert trim(world, TOKEN, ids=ids, keep_ms=60_000) == 1
+    assert changes(before, world.check()) == {f"finished/{old.id}": GONE}
+    assert trim(world, TOKEN, ids=ids, keep_ms=60_000) == 0
+
+
+def test_trim_leaves_a_damaged_tombstone_alone(world: World) -> None:
+    world.redis.hset(world.part.finished, "x", "not a tombstone")
+    assert trim(world, TOKEN, ids=["x"]) == 0
