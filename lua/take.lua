@@ -1,5 +1,5 @@
 -- take: a worker claims and starts up to n jobs of one partition, queue by queue in its order.
--- Lease and start are one step, entries are settled at once (XACK + XDEL), and only an entry that
+-- Lease and start are one step, entries are deleted at once, and only an entry that
 -- `dispatched` names counts: what cancel or requeue left behind is settled without a start.
 -- KEYS[1] meta        redjob:{p}:meta           hash
 -- KEYS[2] journal     redjob:{p}:journal        stream
@@ -29,6 +29,7 @@
 -- @include lib/taken
 
 local BYTES = 1048576 -- of a reply; a first small step tells how large the records are
+local STEP = 128 -- entries, as later ones may be larger
 local refused = gate(ARGV[2])
 if refused then return { refused } end
 write_when_full()
@@ -36,6 +37,11 @@ local tag, worker, left = ARGV[1], ARGV[4], tonumber(ARGV[5])
 local again = ARGV[3] == '1' and recall(KEYS[7], tag, worker, KEYS[5], KEYS[6])
 if again then return { 'OK', seq, durable_seq, now_ms, 0, {}, again } end
 
+-- An entry that was read and not moved would wait for ever, as nothing is kept pending: a damaged place must
+-- stop the call here, before it reads.
+redis.call('HLEN', KEYS[3])
+redis.call('ZCARD', KEYS[4])
+redis.call('HLEN', KEYS[5])
 local have_past = redis.call('HLEN', KEYS[6]) > 0
 local lease_until = string.format('%.0f', now_ms + tonumber(ARGV[6]))
 local first_run = '1 ' .. worker
@@ -52,7 +58,7 @@ local function start(ids, entries, docs, count)
     if named[i] == entries[i] then
       local before, attempt, run = past[i] or '', 1, first_run
       if before ~= '' then
-        attempt = tonumber(string.match(before, '^%d+')) + 1
+        attempt = tonumber(string.match(before, '^%d+') or 0) + 1
         run = attempt .. ' ' .. worker
       end
       n = n + 1
@@ -80,7 +86,6 @@ local function step(stream, count)
   bytes = bytes + size
   if not largest or most > largest then largest = most end
   if n > 0 then start(ids, entries, docs, n) end
-  redis.call('XACK', stream, 'workers', unpack(all))
   redis.call('XDEL', stream, unpack(all))
   return #all
 end
@@ -91,7 +96,7 @@ for k = 8, #KEYS, 4 do
   if left > 0 and bytes < BYTES and redis.pcall('HEXISTS', flow_key, 'paused') == 0 then
     local total = 0
     while left > 0 and bytes < BYTES do
-      local count = math.min(left, largest and math.max(1, math.floor((BYTES - bytes) / largest)) or 4, 100)
+      local count = math.min(left, largest and math.max(1, math.floor((BYTES - bytes) / largest)) or 4, STEP)
       local got = step(stream, count)
       total = total + got
       left = left - got

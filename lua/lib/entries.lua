@@ -1,9 +1,10 @@
--- lib/entries: reads up to count entries that nobody has read, all as one consumer: since take settles what it
--- reads, nothing stays pending, and a worker that restarts leaves no dead consumer behind.
+-- lib/entries: reads up to count entries that nobody has read, all as one consumer, so that a worker that restarts
+-- leaves no dead one behind. NOACK: the caller deletes them in this very call, and each pending one would cost an
+-- XCLAIM in the append-only file and to every replica.
 -- Returns all entry ids; how many are jobs; their ids, entries and records as lists; the bytes of the records and
 -- of the largest. Nothing when there is nothing, or a damaged key.
 local function read_entries(stream, count)
-  local read = redis.pcall('XREADGROUP', 'GROUP', 'workers', 'take', 'COUNT', count, 'STREAMS', stream, '>')
+  local read = redis.pcall('XREADGROUP', 'GROUP', 'workers', 'take', 'COUNT', count, 'NOACK', 'STREAMS', stream, '>')
   if not read then return nil end
   if read.err then
     if string.find(read.err, 'NOGROUP', 1, true) and redis.call('EXISTS', stream) == 1 then
