@@ -7,6 +7,7 @@ SIGTERM or SIGINT (exit code 0) and ends at once at the second.
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import logging
 import os
@@ -28,6 +29,7 @@ log = logging.getLogger("redjob.service")
 
 CHECK_EVERY_S = 60.0  # an eviction policy can be set while redjob runs
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_COLLECTOR = (10_000, 10, 10)  # more than what a worker has in flight; Python's own is 700, 10, 10
 
 # What a service is: given a store and the event that says "stop", it runs until it has drained.
 Service = Callable[[AsyncStore, asyncio.Event], Awaitable[None]]
@@ -55,8 +57,20 @@ def run_service(
 
     Raises ServerUnsuitable, and whatever ends the service by itself.
     """
+    _calm_collector()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_main(role, place, service, check_every_s))
+
+
+def _calm_collector() -> None:
+    """Let the garbage collector look for cycles less often, and never at what was imported.
+
+    A service holds thousands of small objects that reference counting frees within milliseconds: at
+    Python's default the collector took an eighth of a busy worker's time to find next to nothing.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECTOR)
 
 
 async def _main(role: str, place: Place, service: Service, check_every_s: float) -> None:
