@@ -6,8 +6,9 @@ import asyncio
 import json
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from redjob.context import current_job
 from redjob.errors import JobCancelled, JobFailed, Snooze
 from redjob.model import JobState, Options
 from redjob.retry import Retry
-from tests.flow.working import QUEUE, messages, open_shop, until
+from tests.flow.working import QUEUE, counted, messages, open_shop, until
 
 if TYPE_CHECKING:
     from tests.support.servers import TestServer
@@ -79,7 +80,7 @@ async def test_a_task_that_raises_is_due_again_until_it_succeeds(
         node = shop.work()
         job = await third_time.aenqueue()
         for retried in (1, 2):
-            await until(lambda n=retried: node.counters.retried == n)
+            await counted(node, "retried", retried)
             info = await job.info()
             assert (info.state, info.failures, info.crashes) == (JobState.SCHEDULED, retried, 0)
             assert info.error is not None
@@ -205,7 +206,11 @@ async def test_what_cannot_be_run_is_dead_at_once_and_its_record_stays(
             places = await shop.where(job_id)
             attempts = decode_attempts(places.attempts)
             assert places.dead
-            assert (attempts.attempt, attempts.past.dead, attempts.past.failures) == (1, "rejected", 0)
+            assert (attempts.attempt, attempts.past.dead, attempts.past.failures) == (
+                1,
+                "rejected",
+                0,
+            )
             assert attempts.past.error is not None
             kinds[job_id] = attempts.past.error.type
         assert kinds == {
@@ -239,8 +244,8 @@ async def test_a_damaged_record_is_dead_at_once_and_the_journal_stays_readable(
         assert await (await fine.aenqueue()).result() == 1
         await until(lambda: node.counters.dead == 1)
         assert (await shop.where(damaged)).dead
-        entries = await shop.redis.xrange(shop.part.journal)
-        died = [fields[b"r"] for _, fields in entries if b" F " in fields[b"r"]]
+        entries: Any = await shop.redis.xrange(shop.part.journal)
+        died: list[bytes] = [fields[b"r"] for _, fields in entries if b" F " in fields[b"r"]]
         assert len(died) == 1
         home, place, attempt, _, queue = died[0].split(b"\n")[0].split(b" ")[1:6]
         assert (place, attempt, queue) == (b"F", b"1", QUEUE.encode())
@@ -392,10 +397,8 @@ async def test_a_task_that_finishes_although_it_was_cancelled_is_completed(
 
         @shop.app.task(queue=QUEUE)
         async def stubborn() -> str:
-            try:
+            with suppress(asyncio.CancelledError):
                 await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                pass
             return "done"
 
         node = shop.work()
@@ -474,7 +477,10 @@ async def test_whatever_a_task_raises_fails_its_job_alone(
         info = await job.info()
         assert info.state is JobState.FAILED
         assert info.error is not None
-        assert info.error.type in {type(error).__name__, "RuntimeError"}  # StopIteration turns into it
+        assert info.error.type in {
+            type(error).__name__,
+            "RuntimeError",
+        }  # StopIteration turns into it
         size = len(info.error.message) + len(info.error.traceback or "")
         assert size <= 8192
         assert await (await fine.aenqueue()).result() == 1
@@ -523,8 +529,7 @@ async def test_progress_and_checkpoint_are_stored_while_the_task_runs(
         @shop.app.task(queue=QUEUE, name="async")
         async def works() -> None:
             tell()
-            while not end.is_set():
-                await asyncio.sleep(0.005)
+            await until(end.is_set)
 
         @shop.app.task(queue=QUEUE, name="thread")
         def works_in_thread() -> None:
@@ -533,9 +538,11 @@ async def test_progress_and_checkpoint_are_stored_while_the_task_runs(
 
         shop.work(lease_s=60, heartbeat_s=20)  # not by the ordinary beat
         job = await (works_in_thread if threaded else works).aenqueue()
-        async with asyncio.timeout(10):
-            while (await job.info()).progress != 100:
-                await asyncio.sleep(0.01)
+
+        async def told() -> bool:
+            return bool((await job.info()).progress == 100)
+
+        await until(told)
         attempts = decode_attempts((await shop.where(job.id)).attempts)
         assert (attempts.attempt, bytes(attempts.past.checkpoint)) == (0, b"[1,2]")
         end.set()

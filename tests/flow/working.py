@@ -9,6 +9,7 @@ import asyncio
 import re
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from inspect import isawaitable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from redis.asyncio import Redis
 from redjob.app import Redjob
 from redjob.calls import jobs, owner
 from redjob.calls.reads import peek_due
+from redjob.calls.scripts import load_script
 from redjob.codec import encode_record, home_of
 from redjob.config import WorkerConfig
 from redjob.ids import new_id, new_token
@@ -27,7 +29,7 @@ from redjob.store.settings import settings_from_url
 from redjob.worker import WorkerNode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     import pytest
 
@@ -36,7 +38,12 @@ if TYPE_CHECKING:
 QUEUE = "q"
 # Leases that a test can outlive; looks so far apart that a test that needs one asks for it.
 QUICK = WorkerConfig(
-    queues=(QUEUE,), concurrency=8, lease_s=2.0, heartbeat_s=0.2, stop_grace_s=5.0, look_every_s=30.0
+    queues=(QUEUE,),
+    concurrency=8,
+    lease_s=2.0,
+    heartbeat_s=0.2,
+    stop_grace_s=5.0,
+    look_every_s=30.0,
 )
 _EXTRA_START = re.compile(r"^extra_start job=(\S+) attempt=(\d+) cause=(\w+)")
 
@@ -113,8 +120,9 @@ class Shop:
         options: Options = Options(),  # noqa: B008 - frozen
         slot: int | None = None,
         doc: bytes | None = None,
+        unheard: bool = False,
     ) -> str:
-        """Enqueue what the client would refuse: any task, payload, options or whole record."""
+        """Enqueue what the client would not: any task, payload, options, whole record, no bell."""
         now_ms = self.store.now_ms()
         at = self._rng.randrange(16384) if slot is None else slot
         job_id = new_id(now_ms, at, self._rng.getrandbits(60))
@@ -128,7 +136,15 @@ class Shop:
         )
         new = jobs.NewJob(job_id, 0, encode_record(record) if doc is None else doc)
         part = self.store.keys.of_job(job_id)
-        reply = await self.store.call(jobs.enqueue(part, QUEUE, "default", 5, [new], new_token()))
+        call = jobs.enqueue(part, QUEUE, "default", 5, [new], new_token())
+        if unheard:
+            text = load_script(call.script).text
+            async with self.redis.pipeline(transaction=True) as pipe:
+                pipe.eval(text, len(call.keys), *call.keys, *call.args)
+                pipe.delete(part.queue(QUEUE).bell)  # before the blocked are served
+                await pipe.execute()
+            return job_id
+        reply = await self.store.call(call)
         assert reply.codes in {"D", "R"}
         return job_id
 
@@ -149,19 +165,39 @@ async def open_shop(
     try:
         yield shop
     finally:
-        for node in shop.nodes:
-            shop.cancel(node)
-        await asyncio.gather(*shop._runs, return_exceptions=True)
+        runs = [shop.cancel(node) for node in shop.nodes]
+        await asyncio.gather(*runs, return_exceptions=True)
         await shop.app.aclose()
         await store.aclose()
         await shop.redis.aclose()
 
 
-async def until(true: Callable[[], object], *, within_s: float = 10) -> None:
-    """Wait until something is so."""
+async def until(
+    true: Callable[[], object] | Callable[[], Awaitable[object]], *, within_s: float = 10
+) -> None:
+    """Wait until something is so, here or in Redis."""
     async with asyncio.timeout(within_s):
-        while not true():
+        while True:
+            value = true()
+            if await value if isawaitable(value) else value:
+                return
             await asyncio.sleep(0.005)
+
+
+async def counted(node: WorkerNode, counter: str, count: int) -> None:
+    """Wait until a counter of a worker has reached a value."""
+    await until(lambda: getattr(node.counters, counter) == count)
+
+
+async def looked(node: WorkerNode, times: int) -> None:
+    """Wait until a worker has looked around some times more."""
+    seen = {node.last_tick}
+
+    def enough() -> bool:
+        seen.add(node.last_tick)
+        return len(seen) > times
+
+    await until(enough)
 
 
 def extra_starts(caplog: pytest.LogCaptureFixture) -> list[tuple[str, int, str]]:

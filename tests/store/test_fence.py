@@ -9,10 +9,11 @@ import pytest
 from redjob.calls import owner
 from redjob.calls.owner import Fence
 from redjob.errors import Fenced, JournalForked
-from tests.support.dump import GONE, changes
+from tests.support.dump import GONE, Journaled, changes
 from tests.support.ground import LEASE_MS, TOKEN
 
 if TYPE_CHECKING:
+    from tests.support.dump import State
     from tests.support.world import World
 
 
@@ -33,6 +34,12 @@ def trim(world: World, token: Fence, *, seq: int = 0, tag: str = "", **given: ob
     return world.run(
         owner.trim(world.part, token, seq=seq, entry_tag=tag, **({"keep_ms": 0} | given))  # type: ignore[arg-type] # passed on
     ).dropped
+
+
+def tag_at(state: State, seq: int) -> str:
+    entry = state[f"journal/{seq}"]
+    assert isinstance(entry, Journaled)
+    return entry.tag
 
 
 def test_a_higher_epoch_takes_over_and_changes_nothing_but_who_owns(world: World) -> None:
@@ -98,7 +105,7 @@ def test_trim_drops_what_is_before_its_entry_and_can_be_repeated(world: World) -
     for _ in range(4):
         world.scheduled()
     state = world.check()
-    tag = state["journal/3"].tag  # type: ignore[union-attr] # a journal entry
+    tag = tag_at(state, 3)
     for _ in range(2):
         trim(world, TOKEN, seq=3, tag=tag)
         assert changes(state, world.check()) == {"journal/1": GONE, "journal/2": GONE}
@@ -108,7 +115,7 @@ def test_trim_raises_the_durable_position_and_never_lowers_it(world: World) -> N
     for _ in range(3):
         world.scheduled()
     state = world.dump()
-    tag = state["journal/2"].tag  # type: ignore[union-attr] # a journal entry
+    tag = tag_at(state, 2)
     trim(world, TOKEN, seq=2, tag=tag, durable_seq=2)
     assert world.dump()["meta/durable_seq"] == "2"
     trim(world, TOKEN, seq=2, tag=tag, durable_seq=1)
