@@ -86,9 +86,15 @@ class WorkerNode:
         self._loop = asyncio.get_running_loop()
         for task in self._app.tasks.values():
             task.compile()
-        keys = await self._open()
-        if keys is None:
-            return
+        try:
+            keys = await self._open()
+            if keys is not None:
+                await self._work(keys)
+        finally:
+            if self._own_store:
+                await self._store.aclose()
+
+    async def _work(self, keys: Keyspace) -> None:
         place = Workplace(
             self._store,
             keys,
@@ -112,8 +118,6 @@ class WorkerNode:
             raise
         finally:
             await engine.close()
-            if self._own_store:
-                await self._store.aclose()
             log.info("worker_stopped worker=%s", self.name)
 
     async def _open(self) -> Keyspace | None:
