@@ -66,7 +66,7 @@ def _judge(stage: Stage, row: Row, sample: list[int]) -> None:
         for index, start in enumerate(stage.tally.starts_ns(range(stage.tally.jobs)))
     )
     row.probe_ms = tail(stage.probe_ms)
-    floor = Floor(stage.client, stage.namespace, doc_of(0, PAYLOAD_BYTES))
+    floor = Floor(stage.client, stage.namespace, doc_of(0, PAYLOAD_BYTES, SystemClock().wall_ms()))
     row.floor_bytes_per_job = round(floor.bytes_per_job(row.jobs))
     floor.remove()
     if row.bytes_per_job:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import pytest
 
-from redjob.batches import Accepted, Packer, Verdict, enqueue_all
+from redjob.batches import JOBS_A_CALL, Accepted, Packer, Verdict, enqueue_all
 from redjob.calls.call import Position
-from redjob.calls.jobs import BATCH, BATCH_BYTES, Enqueued
+from redjob.calls.jobs import BATCH_BYTES, Enqueued
 from redjob.errors import (
     IdempotencyConflict,
     InvalidArgument,
@@ -128,9 +128,9 @@ def test_plain_jobs_of_one_kind_go_in_one_call_to_one_partition() -> None:
 
 def test_a_full_batch_is_followed_by_one_in_the_next_partition() -> None:
     redis = Redis()
-    redis.run(plain(16 * BATCH))
+    redis.run(plain(16 * JOBS_A_CALL))
     parts = [call.part.index for call in redis.calls]  # type: ignore[union-attr]
-    assert [len(ids_of(call)) for call in redis.calls] == [BATCH] * 16
+    assert [len(ids_of(call)) for call in redis.calls] == [JOBS_A_CALL] * 16
     assert sorted(parts) == list(range(16))
 
 
@@ -164,7 +164,7 @@ def test_kinds_do_not_share_a_call() -> None:
 
 def test_one_call_is_under_way_while_the_next_is_put_together() -> None:
     redis = Redis()
-    redis.run(plain(5 * BATCH))
+    redis.run(plain(5 * JOBS_A_CALL))
     assert redis.most_under_way == 2
 
 
@@ -219,12 +219,14 @@ def test_a_refused_call_is_the_answer_of_each_of_its_jobs() -> None:
 
 def test_after_silence_no_other_batch_is_sent_and_each_job_is_named() -> None:
     redis = Redis(lambda _: StoreUnavailable("down", outcome="unknown"))
-    verdicts = redis.run(plain(4 * BATCH))
+    verdicts = redis.run(plain(4 * JOBS_A_CALL))
     assert len(redis.calls) == 2
     errors = [verdict for verdict in verdicts if isinstance(verdict, StoreUnavailable)]
-    assert len(errors) == 4 * BATCH
-    assert [error.outcome for error in errors] == ["unknown"] * 2 * BATCH + ["refused"] * 2 * BATCH
-    assert [error.job_id for error in errors[: 2 * BATCH]] == [
+    assert len(errors) == 4 * JOBS_A_CALL
+    assert [error.outcome for error in errors] == ["unknown"] * 2 * JOBS_A_CALL + [
+        "refused"
+    ] * 2 * JOBS_A_CALL
+    assert [error.job_id for error in errors[: 2 * JOBS_A_CALL]] == [
         *ids_of(redis.calls[0]),
         *ids_of(redis.calls[1]),
     ]
