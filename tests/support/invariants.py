@@ -82,19 +82,22 @@ def _running(view: View) -> Iterator[str]:
 
 def _streams(view: View) -> Iterator[str]:
     named = view.collections["dispatched"]
-    found: dict[str, str] = {}
+    found: defaultdict[str, set[str]] = defaultdict(set)  # two streams may use one entry id
     for queue, entries in view.of("stream"):
         listed = [name for name in entries if name != "pending"]
         depth = view.collections[f"flow:{queue}"].get("depth", "0")
         if depth != str(len(listed)):
             yield f"depth of {queue} is {depth}, its stream holds {len(listed)}"
-        found |= {name: entry.id for name in listed if isinstance(entry := entries[name], Entry)}
+        for name in listed:
+            if isinstance(entry := entries[name], Entry):
+                found[name].add(entry.id)
         pending = entries.get("pending", ())
         gone = set(map(str, pending)) - set(listed) if isinstance(pending, tuple) else set[str]()
         yield from (f"entry {name} of {queue} is pending but deleted" for name in gone)
-    for job_id, name in named.items():
-        if found.get(str(name)) != job_id:
-            yield f"dispatched names {name} for {job_id}, which is {found.get(str(name))}"
+    for job_id, entry_name in named.items():
+        if job_id not in found[str(entry_name)]:
+            there = sorted(found[str(entry_name)])
+            yield f"dispatched names {entry_name} for {job_id}, which is {there}"
 
 
 def _leftovers(view: View) -> Iterator[str]:
