@@ -34,7 +34,9 @@ What fails, and what happens
     an owner is busy with a long backlog       left alone while the head of its queue moves
     a consumer dies between read and begin     a new entry after never_begun_s
     a stream, lease or depth was damaged       the scan gives a new entry, ends the attempt, counts
-    a record is garbage or gone                told once; it stops no other job
+    a record is garbage                        told once; it stops no other job
+    a record is gone (deleted, evicted)        put back from the entry that carries it, else the job
+                                               goes to `lost`, with one line: `lost job= place=`
     a key has the wrong type                   told once; every other key is swept
     =========================================  ======================================================
 """

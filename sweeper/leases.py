@@ -14,6 +14,7 @@ from redjob.config import SweeperConfig
 from redjob.ids import new_token
 from redjob.keys import PartitionKeys
 from redjob.store.aio import AsyncStore
+from redjob.sweeper.lost import LostJobs
 from redjob.sweeper.reading import Outages, chunks, read_each, read_records, spared
 from redjob.sweeper.swept import Swept
 from redjob.sweeper.verdict import Verdict, judge
@@ -25,9 +26,15 @@ class LeaseSweep:
     """Ends attempts whose lease ran out, in all partitions."""
 
     def __init__(
-        self, store: AsyncStore, config: SweeperConfig, rng: Random, outages: Outages
+        self,
+        store: AsyncStore,
+        config: SweeperConfig,
+        rng: Random,
+        outages: Outages,
+        lost: LostJobs,
     ) -> None:
         self._store = store
+        self._lost = lost
         self._grace_ms = round(config.lease_s * 1000)
         self._batch = config.batch
         self._rng = rng
@@ -62,10 +69,7 @@ class LeaseSweep:
                 lost.append(job_id)
             else:
                 verdicts += self._judge(job_id, doc, facts[job_id], now_ms)
-        if lost:
-            what = f"record_lost partition={part.index} place=running"
-            self._outages.begin(what, f"job={lost[0]} count={len(lost)}")
-        moved = 0
+        moved = await self._lost.lose(part, lost, "running", swept) if lost else 0
         for chunk in chunks([len(v.expired.end.data) for v in verdicts], self._batch):
             moved += await self._move(part, verdicts[chunk], swept)
         return moved

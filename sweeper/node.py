@@ -14,6 +14,7 @@ from redjob.ids import new_token
 from redjob.keys import PartitionKeys
 from redjob.store.aio import AsyncStore
 from redjob.sweeper.leases import LeaseSweep
+from redjob.sweeper.lost import LostJobs
 from redjob.sweeper.overdue import OverdueWatch
 from redjob.sweeper.reading import Outages, spared
 from redjob.sweeper.retention import Retention
@@ -35,9 +36,10 @@ class SweeperNode:
         self._store = store
         self._config = config
         self._outages = Outages()
-        self._leases = LeaseSweep(store, config, rng or Random(), self._outages)
-        self._overdue = OverdueWatch(store, config, self._outages)
-        self._scan = InvariantScan(store, config, self._leases, self._outages)
+        lost = LostJobs(store, config, self._outages)
+        self._leases = LeaseSweep(store, config, rng or Random(), self._outages, lost)
+        self._overdue = OverdueWatch(store, config, self._outages, lost)
+        self._scan = InvariantScan(store, config, self._leases, self._outages, lost)
         self._retention = Retention(store, config, self._outages)
 
     async def run(self) -> None:

@@ -15,6 +15,7 @@ from redjob.config import SweeperConfig
 from redjob.ids import new_token
 from redjob.keys import PartitionKeys
 from redjob.store.aio import AsyncStore
+from redjob.sweeper.lost import LostJobs
 from redjob.sweeper.reading import Outages, chunks, read_each, read_records, spared
 from redjob.sweeper.swept import Swept
 
@@ -28,8 +29,11 @@ class OverdueWatch:
     job of the queue changes between two looks: help would only send every id twice.
     """
 
-    def __init__(self, store: AsyncStore, config: SweeperConfig, outages: Outages) -> None:
+    def __init__(
+        self, store: AsyncStore, config: SweeperConfig, outages: Outages, lost: LostJobs
+    ) -> None:
         self._store = store
+        self._lost = lost
         self._overdue_ms = round(config.overdue_s * 1000)
         self._batch = config.batch
         self._outages = outages
@@ -76,8 +80,7 @@ class OverdueWatch:
     ) -> None:
         before = swept.fired
         while page:
-            moved = await self._fire(part, queue, page)
-            swept.fired += moved
+            moved = await self._fire(part, queue, page, swept)
             if not moved or len(page) < self._batch:
                 break
             again = peek_due(part, queue, after_ms=None, until_ms=until_ms, limit=self._batch)
@@ -87,17 +90,23 @@ class OverdueWatch:
             self._bursts.add(key)
             log.warning("overdue_fired partition=%d queue=%s count=%d", part.index, queue, count)
 
-    async def _fire(self, part: PartitionKeys, queue: str, page: list[Due]) -> int:
+    async def _fire(self, part: PartitionKeys, queue: str, page: list[Due], swept: Swept) -> int:
+        """Fire, park or give up the jobs of a page; return how many left due."""
         ids = [due.id for due in page]
         sizes = await self._store.query(record_sizes(part, ids))
         moved = 0
         for chunk in chunks(sizes, self._batch):  # fire copies the records
             call = owner.fire(part, queue, ids[chunk], tag=new_token())
             codes = (await self._store.call(call)).codes
-            moved += codes.count("D")
+            fired = codes.count("D")
             full = [due for due, code in zip(page[chunk], codes, strict=True) if code == "F"]
             if full:
-                moved += await self._park(part, queue, full)
+                fired += await self._park(part, queue, full)
+            swept.fired += fired
+            moved += fired
+            gone = [job_id for job_id, code in zip(ids[chunk], codes, strict=True) if code == "N"]
+            if gone:
+                moved += await self._lost.lose(part, gone, "due", swept)
         return moved
 
     async def _park(self, part: PartitionKeys, queue: str, full: list[Due]) -> int:

@@ -18,6 +18,7 @@ from redjob.ids import new_token
 from redjob.keys import PartitionKeys
 from redjob.store.aio import AsyncStore
 from redjob.sweeper.leases import LeaseSweep
+from redjob.sweeper.lost import LostJobs
 from redjob.sweeper.reading import Outages, chunks, spared
 from redjob.sweeper.streams import Streams
 from redjob.sweeper.swept import Swept
@@ -31,9 +32,15 @@ class InvariantScan:
     """Goes through `runs`, `dispatched` and the streams' pending entries of a partition."""
 
     def __init__(
-        self, store: AsyncStore, config: SweeperConfig, leases: LeaseSweep, outages: Outages
+        self,
+        store: AsyncStore,
+        config: SweeperConfig,
+        leases: LeaseSweep,
+        outages: Outages,
+        lost: LostJobs,
     ) -> None:
         self._store = store
+        self._lost = lost
         self._leases = leases
         self._outages = outages
         self._streams = Streams(store, config, outages)
@@ -47,6 +54,7 @@ class InvariantScan:
         await self._lost_leases(part, swept)
         idle = await self._streams.never_begun(part)
         await self._dispatched(part, idle, swept)
+        await self._lost.scan(part, swept)
         await self._streams.settle(part, idle, swept)
 
     async def _lost_leases(self, part: PartitionKeys, swept: Swept) -> None:
@@ -77,12 +85,17 @@ class InvariantScan:
             old = [(job_id, entry) for job_id, entry in old if _written_ms(entry) <= until_ms]
             found = await self._store.query(origins(part, [job_id for job_id, _ in old]))
             by_queue: dict[str, list[Given]] = {}
+            gone: list[str] = []
             for (job_id, entry), origin in zip(old, found, strict=True):
-                if origin.queue is None:
-                    what = f"record_lost partition={part.index} place=dispatched"
+                if not origin.size:
+                    gone.append(job_id)
+                elif origin.queue is None:
+                    what = f"damaged_record partition={part.index} place=dispatched"
                     self._outages.begin(what, f"job={job_id}")
                 else:
                     by_queue.setdefault(origin.queue, []).append((job_id, entry, origin))
+            if gone:
+                await self._lost.lose(part, gone, "dispatched", swept)
             for queue, given in by_queue.items():
                 with spared(self._outages, part, queue):
                     await self._requeue(part, queue, given, idle.get(queue, set()), swept)

@@ -18,6 +18,8 @@ class Swept:
     cancelled: int = 0
     fired: int = 0
     requeued: int = 0
+    lost: int = 0
+    restored: int = 0
     purged: int = 0
     settled: int = 0
     recounted: int = 0

@@ -52,12 +52,17 @@ def latest_dead(part: PartitionKeys, queue: str, limit: int) -> Query[list[Due]]
 
 
 class PartitionFacts(NamedTuple):
-    """What meta says: state, the server that the owner has checked, and when a sweeper last came (ms)."""
+    """What meta says: state, the server that the owner has checked, and when a sweeper last came (ms).
+
+    `lost` counts the jobs whose record is gone, `latest_lost` is one of them ("" for none).
+    """
 
     state: str
     run_id: str
     sweeper_seen_ms: int | None
     grace_until_ms: int
+    lost: int = 0
+    latest_lost: str = ""
 
 
 def partition_facts(part: PartitionKeys) -> Query[PartitionFacts | None]:
@@ -68,11 +73,20 @@ def partition_facts(part: PartitionKeys) -> Query[PartitionFacts | None]:
         if state is None:
             return None
         return PartitionFacts(
-            state.decode(), (run_id or b"").decode(), int(seen) if seen else None, int(grace or 0)
+            state.decode(),
+            (run_id or b"").decode(),
+            int(seen) if seen else None,
+            int(grace or 0),
+            raw[1],
+            raw[2][0].decode() if raw[2] else "",
         )
 
-    command: tuple[Arg, ...] = ("HMGET", part.meta, "state", "run_id", "seen_ms", "grace_until")
-    return Query(part, [command], read)
+    commands: list[tuple[Arg, ...]] = [
+        ("HMGET", part.meta, "state", "run_id", "seen_ms", "grace_until"),
+        ("ZCARD", part.lost),
+        ("ZRANGE", part.lost, 0, 0, "REV"),
+    ]
+    return Query(part, commands, read)
 
 
 class Present(NamedTuple):

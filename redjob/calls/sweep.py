@@ -1,4 +1,4 @@
-"""Calls that the sweeper makes: reclaim, requeue, purge, recount."""
+"""Calls that the sweeper makes: reclaim, requeue, lose, purge, recount."""
 
 from __future__ import annotations
 
@@ -51,6 +51,21 @@ def requeue(
     ]  # fmt: skip
     args: list[Arg] = [tag, "", grace_ms, *[entry for _, entry in jobs]]
     return Call("requeue", part, keys, args, read_codes, run_id_at=1)
+
+
+def lose(
+    part: PartitionKeys, queues: Sequence[str], ids: Sequence[str], *, tag: str
+) -> Call[Codes]:
+    """Deal with jobs of any of these queues whose record is gone. L lost, D restored, H a lease lives, A."""
+    keys = [
+        part.meta, part.journal, part.dispatched, part.running, part.runs, part.attempts,
+        part.cancels, part.progress, part.lost,
+    ]  # fmt: skip
+    for queue in queues:
+        q = part.queue(queue)
+        keys += (q.due, q.ready, q.held, q.stream)
+    keys += map(part.job, ids)
+    return Call("lose", part, keys, [tag, "", len(queues)], read_codes, run_id_at=1)
 
 
 def purge(

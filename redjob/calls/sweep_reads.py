@@ -158,3 +158,18 @@ def dead_before(part: PartitionKeys, queue: str, until_ms: int, limit: int) -> Q
         "ZRANGE", part.queue(queue).dead, "-inf", until_ms, "BYSCORE", "LIMIT", 0, limit, "WITHSCORES",
     )  # fmt: skip
     return Query(part, [command], lambda raw: [Due(*pair) for pair in pairs(raw[0])])
+
+
+def forget_lost(part: PartitionKeys, until_ms: int) -> Query[None]:
+    """Drop the ids of jobs that were lost by until_ms (wall ms): they are there for people to look at."""
+    command: tuple[Arg, ...] = ("ZREMRANGEBYSCORE", part.lost, "-inf", until_ms)
+    return Query(part, [command], lambda _: None)
+
+
+def without_record(part: PartitionKeys, ids: Sequence[str]) -> Query[list[str]]:
+    """Read which jobs have no record, and no stub either."""
+
+    def read(raw: list[Any]) -> list[str]:
+        return [job_id for job_id, there in zip(ids, raw, strict=True) if not there]
+
+    return Query(part, [("EXISTS", part.job(job_id)) for job_id in ids], read)

@@ -139,6 +139,7 @@ def _of_namespace(store: SyncStore, server: ServerFacts) -> dict[str, Finding]:
         ),
         "sweeper": _sweeper(facts, store.now_ms()),
         "workers": _workers(store),
+        "lost": _lost(facts),
     }
     return found
 
@@ -175,6 +176,17 @@ def _workers(store: SyncStore) -> Finding:
     if alive:
         return "ok", f"{len(alive)} heard in the last minute"
     return "warn", "none heard in the last minute: start `redjob worker app:app`"
+
+
+def _lost(facts: list[PartitionFacts | None]) -> Finding:
+    hit = [fact for fact in facts if fact is not None and fact.lost]
+    if not hit:
+        return "ok", "no job has lost its record"
+    count = sum(fact.lost for fact in hit)
+    return "warn", (
+        f"{count} job(s) whose record was deleted or evicted, such as {hit[0].latest_lost}: "
+        "see `lost job=` in the sweeper's log"
+    )
 
 
 def _few(indexes: list[int]) -> str:

@@ -57,7 +57,7 @@ both fire by `fire`.  `trim` removes journal entries and tombstones.  `server_cl
 | Redis is full | leases, trim, take and finish go on; what is due waits |
 | the server's clock jumps | the estimate follows at the next reply; what was asked too early is put back |
 | the journal was trimmed by another, or forked | the partition is closed and opened again |
-| a record is gone | `lost` once; the drain reaches past it |
+| a record is gone | `no_record` once; the drain reaches past it, the sweeper moves the job to `lost` |
 | a key has the wrong type | its queue rests for a second at a time; the others go on |
 | more is due than the wheel or a page holds | the backlog drains it, page by page |
 """

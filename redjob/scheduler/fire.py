@@ -137,4 +137,4 @@ def report_lost(slot: Slot, job_id: str, counters: Counters) -> None:
         slot.lost.add(job_id)
         counters.lost += 1
         index = slot.owner.part.index
-        log.error("lost job=%s partition=%d queue=%s cause=no_record", job_id, index, slot.queue)
+        log.error("no_record job=%s partition=%d queue=%s", job_id, index, slot.queue)

@@ -137,9 +137,17 @@ class PartitionOwner:
                     slot = self.slot(queue)
                     if slot.covers(run_at_ms):
                         add(run_at_ms, slot, job_id)
+            if entry.op == "lose":
+                self._settle_lost(entry)
             if entry.op == "enqueue" and b" R " in block:
                 for queue in parked(block):
                     self.slot(queue).has_ready = True
+
+    def _settle_lost(self, entry: JournalEntry) -> None:
+        """Pass over these jobs no more: they have left due, and a key may bring one of them back."""
+        settled = {line.id for line in entry.lines()}
+        for slot in self.slots.values():
+            slot.lost -= settled
 
     def _keep(self, entry: JournalEntry, now: float) -> None:
         self._recent.append(Seen(now, entry))

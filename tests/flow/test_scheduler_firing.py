@@ -149,7 +149,7 @@ async def test_a_job_without_a_record_is_told_once_and_holds_nobody_up(
         due: Any = desk.redis.zrange(desk.part.queue(QUEUE).due, 0, -1)
         assert {job_id.decode() for job_id in due} == gone.keys()
         for job_id in gone:
-            assert caplog.text.count(f"lost job={job_id} partition=0 queue=q cause=no_record") == 1
+            assert caplog.text.count(f"no_record job={job_id} partition=0 queue=q") == 1
 
 
 @pytest.mark.parametrize("which", ["stream", "due", "ready"])

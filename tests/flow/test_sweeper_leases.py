@@ -198,7 +198,7 @@ async def test_garbage_and_missing_records_hide_no_other_job(
         await node.tick()
         for job in made[:2]:
             assert caplog.text.count(f"damaged_record job={job.id}") == 1
-        assert caplog.text.count("record_lost partition=0 place=running") == 1
+        assert caplog.text.count(f"lost job={made[2].id} partition=0 place=running") == 1
 
 
 async def test_a_key_of_the_wrong_type_stops_no_other_partition(

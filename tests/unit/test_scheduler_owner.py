@@ -77,6 +77,14 @@ def test_other_lines_add_nothing_to_the_wheel(line: str) -> None:
     assert wheel.jobs == []
 
 
+def test_a_job_without_a_record_is_passed_over_until_it_was_dealt_with() -> None:
+    partition = owned()
+    slot = partition.slot("q")
+    slot.lost = {ID.format(1), ID.format(2)}
+    partition.absorb([entry(11, f"{ID.format(1)} - L 0", op="lose")], Wheel(), 0.0)
+    assert slot.lost == {ID.format(2)}
+
+
 def test_a_retry_with_a_past_goes_to_the_wheel() -> None:
     partition, wheel = owned(), Wheel()
     partition.window_ms = NOW_MS + 5000
