@@ -37,6 +37,8 @@ What fails, and what happens
     a record is garbage                        told once; it stops no other job
     a record is gone (deleted, evicted)        put back from the entry that carries it, else the job
                                                goes to `lost`, with one line: `lost job= place=`
+    a paused queue fills with what was         settled by the scan, as nobody takes
+    cancelled in it
     a key has the wrong type                   told once; every other key is swept
     =========================================  ======================================================
 """

@@ -22,6 +22,7 @@ from redjob.sweeper.lost import LostJobs
 from redjob.sweeper.reading import Outages, chunks, spared
 from redjob.sweeper.streams import Streams
 from redjob.sweeper.swept import Swept
+from redjob.sweeper.tenants import Tenants
 
 log = logging.getLogger("redjob.sweeper")
 
@@ -44,6 +45,7 @@ class InvariantScan:
         self._leases = leases
         self._outages = outages
         self._streams = Streams(store, config, outages)
+        self._tenants = Tenants(store, config, outages)
         self._grace_ms = round(config.lease_s * 1000)
         self._never_begun_ms = round(config.never_begun_s * 1000)
         self._batch = config.batch
@@ -56,6 +58,7 @@ class InvariantScan:
         await self._dispatched(part, idle, swept)
         await self._lost.scan(part, swept)
         await self._streams.settle(part, idle, swept)
+        await self._tenants.forget(part, swept)
 
     async def _lost_leases(self, part: PartitionKeys, swept: Swept) -> None:
         """End attempts that have no lease at all.

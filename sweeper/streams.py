@@ -6,7 +6,13 @@ import logging
 
 from redjob.calls import sweep
 from redjob.calls.reads import Query, queue_names
-from redjob.calls.sweep_reads import never_begun, stream_facts
+from redjob.calls.sweep_reads import (
+    dispatched_count,
+    entries_after,
+    named_entries,
+    never_begun,
+    stream_facts,
+)
 from redjob.config import SweeperConfig
 from redjob.keys import PartitionKeys
 from redjob.store.aio import AsyncStore
@@ -14,6 +20,8 @@ from redjob.sweeper.reading import Outages, read_each, spared
 from redjob.sweeper.swept import Swept
 
 log = logging.getLogger("redjob.sweeper")
+
+_PAGE = 32  # entries, each with its record
 
 
 class Streams:
@@ -49,19 +57,40 @@ class Streams:
     async def settle(self, part: PartitionKeys, idle: dict[str, set[str]], swept: Swept) -> None:
         """Settle those of the entries that no job names any more, and mend wrong depths.
 
+        Nobody takes from a paused queue and so settles what was cancelled in it: that is looked for.
         Raises StoreUnavailable.
         """
         names = await self._store.query(queue_names(part))
         facts = await read_each(
             self._store, [stream_facts(part, queue) for queue in names], self._outages
         )
+        length = sum(fact.length for fact in facts if fact is not None)
+        (named,) = await read_each(self._store, [dispatched_count(part)], self._outages)
         for queue, fact in zip(names, facts, strict=True):
-            left = sorted(idle.get(queue, ()))
-            if fact is None or (not left and fact.length == fact.depth):
+            if fact is None:
                 continue
             with spared(self._outages, part, queue):
+                left = sorted(idle.get(queue, ()))
+                if fact.paused and named is not None and length > named:
+                    left = sorted({*left, *await self._unnamed(part, queue)})
+                if not left and fact.length == fact.depth:
+                    continue
                 for start in range(0, max(1, len(left)), self._batch):
                     await self._recount(part, queue, left[start : start + self._batch], swept)
+
+    async def _unnamed(self, part: PartitionKeys, queue: str) -> list[str]:
+        """Return the entries of a queue that `dispatched` does not name."""
+        unnamed: list[str] = []
+        page = await self._store.query(entries_after(part, queue, "", _PAGE))
+        while page:
+            named = await self._store.query(named_entries(part, [job_id for _, job_id in page]))
+            unnamed += [
+                entry for (entry, _), name in zip(page, named, strict=True) if name != entry
+            ]
+            if len(page) < _PAGE:
+                break
+            page = await self._store.query(entries_after(part, queue, page[-1][0], _PAGE))
+        return unnamed
 
     async def _recount(
         self, part: PartitionKeys, queue: str, entries: list[str], swept: Swept

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Swept:
-    """How many jobs a step moved, and how many keys it mended.
+    """How many jobs a step moved, and how many keys it mended; `forgotten` counts tenants of queues.
 
     `graced` counts partitions in which workers were given time to be heard, `held` those that wait
     for an owner to check a restarted server.
@@ -23,5 +23,6 @@ class Swept:
     purged: int = 0
     settled: int = 0
     recounted: int = 0
+    forgotten: int = 0
     graced: int = 0
     held: int = 0

@@ -1,4 +1,4 @@
-"""Calls that the sweeper makes: reclaim, requeue, lose, purge, recount."""
+"""Calls that the sweeper makes: reclaim, requeue, lose, purge, recount, forget."""
 
 from __future__ import annotations
 
@@ -103,3 +103,20 @@ def recount(part: PartitionKeys, queue: str, entries: Sequence[str]) -> Call[Rec
 
 def _read_recounted(raw: list[Any]) -> Recounted:
     return Recounted(position(raw), raw[4], raw[5], raw[6])
+
+
+class Forgotten(NamedTuple):
+    """Reply of forget: how many tenants went."""
+
+    at: Position
+    dropped: int
+
+
+def forget(part: PartitionKeys, queue: str, fields: Sequence[str]) -> Call[Forgotten]:
+    """Drop the last virtual times (fields `t:<tenant>` of flow, ≤ 500) that virtual time has reached."""
+    keys = [part.meta, part.queue(queue).flow]
+    return Call("forget", part, keys, list(fields), _read_forgotten)
+
+
+def _read_forgotten(raw: list[Any]) -> Forgotten:
+    return Forgotten(position(raw), raw[4])

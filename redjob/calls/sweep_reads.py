@@ -114,11 +114,21 @@ def without_lease(part: PartitionKeys, ids: Sequence[str]) -> Query[list[bool]]:
 
 
 class StreamFacts(NamedTuple):
-    """A queue's stream: whether consumers can read it, its length, and the depth we count."""
+    """A queue's stream: whether consumers can read it, its length, and what its flow says.
+
+    `virtual` is the virtual time that release has come to. `fields` counts those of flow, of which
+    FLOW_FIELDS at most are not of a tenant.
+    """
 
     has_group: bool
     length: int
     depth: int
+    paused: bool
+    virtual: int
+    fields: int
+
+
+FLOW_FIELDS = 5  # depth, limit, paused, V, group
 
 
 def stream_facts(part: PartitionKeys, queue: str) -> Query[StreamFacts]:
@@ -127,14 +137,51 @@ def stream_facts(part: PartitionKeys, queue: str) -> Query[StreamFacts]:
     commands: list[tuple[Arg, ...]] = [
         ("EXISTS", q.stream),
         ("XLEN", q.stream),
-        ("HMGET", q.flow, "depth", "group"),
+        ("HMGET", q.flow, "depth", "group", "paused", "V"),
+        ("HLEN", q.flow),
     ]
 
     def read(raw: list[Any]) -> StreamFacts:
-        exists, length, (depth, group) = raw
-        return StreamFacts(bool(exists and group), length, int(depth or 0))
+        exists, length, (depth, group, paused, virtual), fields = raw
+        return StreamFacts(
+            has_group=bool(exists and group),
+            length=length,
+            depth=int(depth or 0),
+            paused=paused is not None,
+            virtual=int(virtual or 0),
+            fields=fields,
+        )
 
     return Query(part, commands, read)
+
+
+def entries_after(
+    part: PartitionKeys, queue: str, after: str, limit: int
+) -> Query[list[tuple[str, str]]]:
+    """Read entries of a queue's stream after one ("" begins), with the id of the job that each names."""
+    start = f"({after}" if after else "-"
+    command: tuple[Arg, ...] = ("XRANGE", part.queue(queue).stream, start, "+", "COUNT", limit)
+
+    def read(raw: list[Any]) -> list[tuple[str, str]]:
+        found = [(entry.decode(), dict(zip(f[::2], f[1::2], strict=True))) for entry, f in raw[0]]
+        return [
+            (entry, fields.get(b"id", b"").decode("utf-8", "replace")) for entry, fields in found
+        ]
+
+    return Query(part, [command], read)
+
+
+def named_entries(part: PartitionKeys, ids: Sequence[str]) -> Query[list[str]]:
+    """Read the entry that `dispatched` names for each job, "" for none."""
+    if not ids:
+        return Query(part, [], lambda _: [])
+    command: tuple[Arg, ...] = ("HMGET", part.dispatched, *ids)
+    return Query(part, [command], lambda raw: [(entry or b"").decode() for entry in raw[0]])
+
+
+def dispatched_count(part: PartitionKeys) -> Query[int]:
+    """Count the jobs that are in the streams of a partition."""
+    return Query(part, [("HLEN", part.dispatched)], lambda raw: int(raw[0]))
 
 
 def never_begun(

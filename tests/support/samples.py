@@ -58,5 +58,6 @@ def sample_calls(part: PartitionKeys, namespace: str = "redjob") -> list[Sample]
         Sample(sweep.lose(part, ["qa", "qb"], ids, tag="t"), both, ids),
         Sample(sweep.purge(part, "qa", [(a.id, b""), (c.id, b"")], keep_ms=1, tag="t"), one, ids),
         Sample(sweep.recount(part, "qa", ["1-1", "1-2"]), one, ()),
+        Sample(sweep.forget(part, "qa", ["t:a", "t:b"]), one, ()),
         Sample(owner.renew(namespace, 0, "node", ttl_ms=1, want=[1], drop=[2]), (), ()),
     ]
