@@ -17,6 +17,7 @@ from redjob.model import LETTERS, Attempts, JobState, Outcome, Past, Record, Stu
 T = TypeVar("T")
 HEAD = 44  # bytes of a record that hold home and created: what scripts compare
 _STUB = b'{"state":'
+_LONGEST_MS = 10 * 366 * 86_400_000  # the horizon of times
 _DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -78,9 +79,19 @@ def encode_stub(stub: Stub, ttl_ms: int) -> bytes:
     return b"%d %b" % (ttl_ms, _encode(stub))
 
 
+def ms_of(seconds: float) -> int:
+    """Return seconds that a record asks for as ms that Redis takes: 0 for nothing, negative or NaN.
+
+    At most the horizon of times: what a record says must not break a script half way.
+    """
+    if not seconds > 0:
+        return 0
+    return int(min(seconds * 1000, _LONGEST_MS))
+
+
 def stub_of(record: Record, state: JobState, ended_ms: int, now_ms: int) -> bytes:
     """Return what is to stay of a keyed job until its window ends, as scripts take it; b"" for nothing."""
-    left_ms = ended_ms + round(record.options.key_window_s * 1000) - now_ms
+    left_ms = ended_ms + ms_of(record.options.key_window_s) - now_ms
     if record.body_hash is None or left_ms <= 0:
         return b""
     stub = Stub(state=state, created=record.created, ended=ended_ms, body_hash=record.body_hash)

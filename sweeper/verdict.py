@@ -17,6 +17,7 @@ from redjob.codec import (
     encode_outcome,
     encode_past,
     head_of,
+    ms_of,
     stub_of,
 )
 from redjob.model import ErrorInfo, JobState, Outcome, Past, Record
@@ -63,7 +64,7 @@ def judge(job_id: str, doc: bytes, facts: RunFacts, now_ms: int, rng: Random) ->
 
 
 def _dead(job_id: str, record: Record, doc: bytes, past: Past, attempt: int) -> End:
-    ttl_ms = round(record.options.result_ttl_s * 1000)
+    ttl_ms = ms_of(record.options.result_ttl_s)
     ended_ms = past.error.at if past.error else 0
     outcome = Outcome(state=JobState.FAILED, ended=ended_ms, attempt=attempt, error=past.error)
     data = encode_past(past) + b"\n" + encode_outcome(outcome)

@@ -11,16 +11,15 @@ from random import Random
 import msgspec
 
 from redjob.calls.work import End
-from redjob.codec import encode_outcome, encode_past, encode_stub
+from redjob.codec import encode_outcome, encode_past, ms_of, stub_of
 from redjob.errors import InvalidArgument, JobCancelled, RedjobError, Snooze
-from redjob.model import ErrorInfo, JobState, Options, Outcome, Past, Stub
+from redjob.model import ErrorInfo, JobState, Options, Outcome, Past
 from redjob.retry import Retry
 from redjob.worker.attempt import Attempt, Cause
 from redjob.worker.describe import describe
 
 RESULT_BYTES = 1 << 20  # what one call may carry
 _ENDED_BY_TIMEOUT = (TimeoutError, JobCancelled, asyncio.CancelledError)
-_LONGEST_MS = 10 * 366 * 86_400_000  # the horizon: what a record says is not to break a script
 
 _encode = msgspec.json.Encoder().encode
 
@@ -54,9 +53,9 @@ def succeeded(attempt: Attempt, result: object, now_ms: int, rng: Random) -> End
         attempt.attempt,
         "C",
         attempt.head,
-        _ttl_ms(record.options.result_ttl_s),
+        ms_of(record.options.result_ttl_s),
         encode_outcome(outcome),
-        _stub(attempt, JobState.COMPLETED, now_ms),
+        stub_of(attempt.record, JobState.COMPLETED, now_ms, now_ms),
     )
 
 
@@ -111,9 +110,9 @@ def expired(attempt: Attempt, now_ms: int) -> End:
         attempt.attempt,
         "X",
         attempt.head,
-        _ttl_ms(attempt.record.options.result_ttl_s),
+        ms_of(attempt.record.options.result_ttl_s),
         encode_outcome(outcome),
-        _stub(attempt, JobState.EXPIRED, now_ms),
+        stub_of(attempt.record, JobState.EXPIRED, now_ms, now_ms),
     )
 
 
@@ -137,7 +136,7 @@ def retry_of(options: Options) -> Retry:
 
 
 def _snoozed(attempt: Attempt, delay_s: float, now_ms: int) -> End:
-    return _go_on(attempt, "Z", _ttl_ms(delay_s), _past(attempt, "snoozed"), now_ms)
+    return _go_on(attempt, "Z", ms_of(delay_s), _past(attempt, "snoozed"), now_ms)
 
 
 def _go_on(attempt: Attempt, outcome: str, delay_ms: int, past: Past, now_ms: int) -> End:
@@ -150,7 +149,7 @@ def _go_on(attempt: Attempt, outcome: str, delay_ms: int, past: Past, now_ms: in
         attempt.head,
         delay_ms,
         _past_json(past),
-        _stub(attempt, JobState.CANCELLED, now_ms),
+        stub_of(attempt.record, JobState.CANCELLED, now_ms, now_ms),
     )
 
 
@@ -163,7 +162,7 @@ def _dead(attempt: Attempt, why: str, failures: int, error: ErrorInfo, now_ms: i
         attempt.attempt,
         "F",
         attempt.head,
-        _ttl_ms(attempt.record.options.result_ttl_s),
+        ms_of(attempt.record.options.result_ttl_s),
         _past_json(past) + b"\n" + encode_outcome(outcome),
     )
 
@@ -191,18 +190,3 @@ def _past_json(past: Past) -> bytes:
     data = encode_past(past)
     # A line feed (from a checkpoint that was given as raw JSON) would end a line of the journal.
     return msgspec.json.format(data, indent=-1) if b"\n" in data else data
-
-
-def _stub(attempt: Attempt, state: JobState, now_ms: int) -> bytes:
-    record = attempt.record
-    if record.options.key is None:
-        return b""
-    stub = Stub(state=state, created=record.created, ended=now_ms, body_hash=record.body_hash or "")
-    return encode_stub(stub, _ttl_ms(record.options.key_window_s))
-
-
-def _ttl_ms(seconds: float) -> int:
-    """Return seconds as milliseconds that Redis takes: 0 for nothing, negative or NaN."""
-    if not seconds > 0:
-        return 0
-    return int(min(seconds * 1000, _LONGEST_MS))
