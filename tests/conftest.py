@@ -12,20 +12,22 @@ import pytest
 from tests.support.servers import (
     OwnServers,
     Program,
+    ProgramKind,
     ServerKind,
     ServerPool,
     TestServer,
     find_programs,
+    first_program,
 )
 from tests.support.summary import ON_SERVER, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.servers import OwnServerFactory
+    from tests.support.servers import OwnClusterFactory, OwnSentinelFactory, OwnServerFactory
 
 _DEFAULT_KINDS: tuple[ServerKind, ...] = ("valkey", "redis")
-_PROGRAMS = pytest.StashKey[dict[ServerKind, Program]]()
+_PROGRAMS = pytest.StashKey[dict[ProgramKind, Program]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,10 +69,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Note the server of a test for the summary."""
-    if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-        kind = item.callspec.params.get("server")
-        if kind is not None:
-            item.user_properties.append((ON_SERVER, kind))
+    kind = _kind_of(item)
+    if kind is not None:
+        item.user_properties.append((ON_SERVER, kind))
 
 
 def pytest_terminal_summary(
@@ -79,6 +80,9 @@ def pytest_terminal_summary(
     """Tell what ran where and what was left out."""
     programs = config.stash[_PROGRAMS]
     summary = Summary(versions={kind: program.version for kind, program in programs.items()})
+    if programs:
+        program = first_program(programs)
+        summary.versions["cluster"] = f"of {program.kind} {program.version}"
     for reports in terminalreporter.stats.values():
         summary.add_reports(reports)
     for kind, other in (("redis", "valkey"), ("valkey", "redis")):
@@ -116,14 +120,20 @@ def server(request: pytest.FixtureRequest, server_pool: ServerPool) -> TestServe
 
 
 @pytest.fixture
-def ns() -> str:
+def ns(request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace that nothing else uses: the test's own keys on a shared server."""
-    return f"t{secrets.token_hex(5)}"
+    name = f"t{secrets.token_hex(5)}"
+    if _kind_of(request.node) != "cluster":
+        yield name
+        return
+    shared: TestServer = request.getfixturevalue("server")
+    yield name
+    shared.cluster.remove(name)
 
 
 @pytest.fixture
-def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OwnServerFactory]:
-    """Start servers that the test may kill, restart or empty."""
+def own_servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OwnServers]:
+    """What the next three start: whatever the test may kill, restart or empty."""
     programs = request.config.stash[_PROGRAMS]
     if not programs:
         pytest.skip("no server program here")
@@ -133,7 +143,34 @@ def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OwnSe
     servers.close()
 
 
+@pytest.fixture
+def own_server(own_servers: OwnServers) -> OwnServerFactory:
+    """Start servers of the test's own."""
+    return own_servers
+
+
+@pytest.fixture
+def own_cluster(own_servers: OwnServers) -> OwnClusterFactory:
+    """Start clusters of the test's own."""
+    return own_servers.cluster
+
+
+@pytest.fixture
+def own_sentinel(own_servers: OwnServers) -> OwnSentinelFactory:
+    """Start a primary and a replica under sentinels of the test's own."""
+    return own_servers.sentinel
+
+
+def _kind_of(item: pytest.Item) -> str | None:
+    """The kind of shared server that a test runs on."""
+    if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        return cast("str | None", item.callspec.params.get("server"))
+    return None
+
+
 def _available_kinds(config: pytest.Config) -> set[ServerKind]:
     available: set[ServerKind] = {*config.stash[_PROGRAMS], "fakeredis"}
+    if config.stash[_PROGRAMS]:
+        available.add("cluster")
     chosen: list[ServerKind] | None = config.getoption("--server")
     return available if chosen is None else available & set(chosen)

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from fakeredis import TcpFakeServer
 
 from redjob.embedded import EmbeddedServer, find_server
+from tests.support.cluster import ClusterNodes
+from tests.support.sentinel import SentinelServers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-ServerKind = Literal["valkey", "redis", "fakeredis"]
+ProgramKind = Literal["valkey", "redis"]
+ServerKind = Literal["valkey", "redis", "fakeredis", "cluster"]
 
 # A shared server must not be emptied: the next test's keys, or another module's, would go too.
 _SHARED_ARGS = ("--rename-command", "FLUSHALL", "", "--rename-command", "FLUSHDB", "")
@@ -30,7 +33,7 @@ _VERSION = re.compile(r"^(Valkey|Redis) server v=(\S+)")
 class Program:
     """A server program of this machine."""
 
-    kind: ServerKind
+    kind: ProgramKind
     version: str
     path: Path
 
@@ -44,6 +47,13 @@ class TestServer:
     kind: ServerKind
     version: str
     url: str
+    nodes: ClusterNodes | None = None
+
+    @property
+    def cluster(self) -> ClusterNodes:
+        """The nodes behind kind `cluster`: look, but do not move, kill or empty them."""
+        assert self.nodes is not None, f"{self.kind} is no cluster"
+        return self.nodes
 
 
 class OwnServerFactory(Protocol):
@@ -51,7 +61,7 @@ class OwnServerFactory(Protocol):
 
     def __call__(
         self,
-        kind: ServerKind | None = None,
+        kind: ProgramKind | None = None,
         *,
         appendonly: bool = True,
         extra_args: Sequence[str] = (),
@@ -60,13 +70,37 @@ class OwnServerFactory(Protocol):
         ...
 
 
-def find_programs() -> dict[ServerKind, Program]:
+class OwnClusterFactory(Protocol):
+    """Starts a cluster for one test alone; takes about 2.5 s."""
+
+    def __call__(
+        self,
+        kind: ProgramKind | None = None,
+        *,
+        primaries: int = 3,
+        extra_args: Sequence[str] = (),
+    ) -> ClusterNodes:
+        """Start primaries with a replica each; they are ended with the test."""
+        ...
+
+
+class OwnSentinelFactory(Protocol):
+    """Starts a primary and a replica under three sentinels for one test alone."""
+
+    def __call__(
+        self, kind: ProgramKind | None = None, *, extra_args: Sequence[str] = ()
+    ) -> SentinelServers:
+        """Start them; they are ended with the test."""
+        ...
+
+
+def find_programs() -> dict[ProgramKind, Program]:
     """The first program of each kind: `redjob.embedded`'s choice, then the PATH."""
     chosen = find_server()
     candidates = [chosen.path] if chosen else []
     on_path = (shutil.which(name) for name in ("valkey-server", "redis-server"))
     candidates += [Path(found) for found in on_path if found]
-    programs: dict[ServerKind, Program] = {}
+    programs: dict[ProgramKind, Program] = {}
     for path in candidates:
         program = _identify(path)
         if program is not None:
@@ -77,7 +111,7 @@ def find_programs() -> dict[ServerKind, Program]:
 class ServerPool:
     """Servers for a whole run of one test process, each started when first asked for."""
 
-    def __init__(self, programs: dict[ServerKind, Program], directory: Path) -> None:
+    def __init__(self, programs: dict[ProgramKind, Program], directory: Path) -> None:
         self._programs = programs
         self._directory = directory
         self._running: dict[ServerKind, TestServer] = {}
@@ -96,6 +130,8 @@ class ServerPool:
     def _start(self, kind: ServerKind) -> TestServer:
         if kind == "fakeredis":
             return TestServer(kind, "", self._stack.enter_context(_fakeredis_server()))
+        if kind == "cluster":
+            return self._start_cluster()
         program = self._programs[kind]
         server = EmbeddedServer(
             self._directory / kind,
@@ -106,15 +142,26 @@ class ServerPool:
         self._stack.enter_context(server)
         return TestServer(kind, program.version, server.url)
 
+    def _start_cluster(self) -> TestServer:
+        program = first_program(self._programs)
+        nodes = ClusterNodes(self._directory / "cluster", program.path, extra_args=_SHARED_ARGS)
+        self._stack.enter_context(nodes)
+        return TestServer("cluster", program.version, nodes.url, nodes)
+
+
+def first_program(programs: dict[ProgramKind, Program]) -> Program:
+    """What is started where no kind is asked for: Valkey, unless REDJOB_SERVER names another."""
+    return next(iter(programs.values()))
+
 
 class OwnServers:
     """The servers of one test."""
 
     def __init__(
         self,
-        programs: dict[ServerKind, Program],
+        programs: dict[ProgramKind, Program],
         directory: Path,
-        note: Callable[[ServerKind], None],
+        note: Callable[[str], None],
     ) -> None:
         """Take what there is; `note` hears the kind of each server that is started."""
         self._programs = programs
@@ -125,15 +172,15 @@ class OwnServers:
 
     def __call__(
         self,
-        kind: ServerKind | None = None,
+        kind: ProgramKind | None = None,
         *,
         appendonly: bool = True,
         extra_args: Sequence[str] = (),
     ) -> EmbeddedServer:
         """Start a server; without a kind whichever this machine has, Valkey first."""
-        program = self._programs[kind] if kind else next(iter(self._programs.values()))
+        program = self._program(kind)
         server = EmbeddedServer(
-            self._directory / f"{program.kind}-{next(self._numbers)}",
+            self._place(program.kind),
             binary=program.path,
             appendonly=appendonly,
             extra_args=extra_args,
@@ -141,9 +188,41 @@ class OwnServers:
         self._note(program.kind)
         return self._stack.enter_context(server)
 
+    def cluster(
+        self,
+        kind: ProgramKind | None = None,
+        *,
+        primaries: int = 3,
+        extra_args: Sequence[str] = (),
+    ) -> ClusterNodes:
+        """Start a cluster."""
+        program = self._program(kind).path
+        self._note("cluster")
+        return self._stack.enter_context(
+            ClusterNodes(
+                self._place("cluster"), program, primaries=primaries, extra_args=extra_args
+            )
+        )
+
+    def sentinel(
+        self, kind: ProgramKind | None = None, *, extra_args: Sequence[str] = ()
+    ) -> SentinelServers:
+        """Start a primary, a replica and three sentinels."""
+        program = self._program(kind).path
+        self._note("sentinel")
+        return self._stack.enter_context(
+            SentinelServers(self._place("sentinel"), program, extra_args=extra_args)
+        )
+
     def close(self) -> None:
         """Stop those that still run."""
         self._stack.close()
+
+    def _program(self, kind: ProgramKind | None) -> Program:
+        return self._programs[kind] if kind else first_program(self._programs)
+
+    def _place(self, name: str) -> Path:
+        return self._directory / f"{name}-{next(self._numbers)}"
 
 
 def _identify(path: Path) -> Program | None:

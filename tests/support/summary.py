@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 ON_SERVER = "server"  # the user property of a test that names the kind of server it ran on
 _NO_SERVER = "none"
-_KINDS = ("valkey", "redis", "fakeredis", _NO_SERVER)
+_KINDS = ("valkey", "redis", "fakeredis", "cluster", "sentinel", _NO_SERVER)
+_TOLD_IF_USED = ("cluster", "sentinel")  # many a run has no test for them
 
 
 @dataclass
@@ -48,7 +49,11 @@ class Summary:
 
     def lines(self) -> list[str]:
         """The text for people."""
-        ran = [f"{self.ran_on[kind]} on {self._label(kind)}" for kind in _KINDS]
+        ran = [
+            f"{self.ran_on[kind]} on {self._label(kind)}"
+            for kind in _KINDS
+            if self.ran_on[kind] or kind not in _TOLD_IF_USED
+        ]
         left_out = [
             f"left out: {reason}" + (f" ({count} tests)" if count else "")
             for reason, count in sorted(self.left_out.items())

@@ -1,0 +1,168 @@
+"""One node of a test's Redis Cluster: its process, a connection to it, and what it says of itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from redjob.embedded import EmbeddedServer, ServerStartFailed
+from tests.support.ports import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+HOST = "127.0.0.1"
+_PORT_TRIES = 8
+
+# The first four are what users are told to set, so that tests meet the cluster that users have.
+CONFIG = (
+    # A dead primary is replaced within node-timeout + 1 to 2 s; the default of 15 s would stop a
+    # partition for as long.
+    *("--cluster-node-timeout", "2000"),
+    # No replica is too far behind to be elected: a late copy can be mended from the journal, a
+    # partition that nobody serves cannot fire.
+    *("--cluster-replica-validity-factor", "0"),
+    # One shard without a primary must not stop the others: their partitions depend on nothing there,
+    # and a plain job draws an id in another partition. A minority still refuses writes.
+    *("--cluster-require-full-coverage", "no"),
+    # Whoever is cut off must not answer from old data.
+    *("--cluster-allow-reads-when-down", "no"),
+    # For tests only: the address that clients are sent to, and replicas that sync at once (5 s are
+    # for primaries with many replicas).
+    *("--cluster-announce-ip", HOST),
+    *("--repl-diskless-sync-delay", "0"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of CLUSTER NODES: what a node believes of itself or of another."""
+
+    node_id: str
+    flags: frozenset[str]
+    primary_id: str | None
+    epoch: int
+    linked: bool
+    slots: tuple[range, ...]
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is a primary that has slots."""
+        return "master" in self.flags and bool(self.slots)
+
+
+def parse_rows(text: str) -> list[Row]:
+    """Read the reply of CLUSTER NODES; slots on the move stay with the node that owns them."""
+    return [_row(line.split()) for line in text.splitlines()]
+
+
+def _row(words: list[str]) -> Row:
+    ranges = [word.partition("-") for word in words[8:] if not word.startswith("[")]
+    return Row(
+        node_id=words[0],
+        flags=frozenset(words[2].split(",")),
+        primary_id=None if words[3] == "-" else words[3],
+        epoch=int(words[6]),
+        linked=words[7] == "connected",
+        slots=tuple(range(int(low), int(high or low) + 1) for low, _, high in ranges),
+    )
+
+
+class ClusterNode:
+    """A node that runs until it is killed, and that comes back on the same ports and data."""
+
+    def __init__(self, server: EmbeddedServer) -> None:
+        """Take a server that was started in cluster mode."""
+        self.server = server
+        self.port = server.port
+        self.address = f"{HOST}:{self.port}"
+        self.paused = False
+        # Node, not cluster: each question is for this node. No retry: a test sees each refusal.
+        self.redis: Any = Redis(
+            host=HOST,
+            port=self.port,
+            decode_responses=True,
+            encoding_errors="surrogateescape",  # keys need not be text
+            socket_timeout=5,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self.node_id: str = self.command("CLUSTER", "MYID")
+
+    def __repr__(self) -> str:
+        return f"<node {self.address}>"
+
+    @property
+    def answers(self) -> bool:
+        """Whether it runs and is not paused."""
+        return self.server.running and not self.paused
+
+    def command(self, *words: str | int) -> Any:
+        """Send any command to this node and return the raw reply."""
+        return self.redis.execute_command(*words)
+
+    def rows(self) -> list[Row]:
+        """What this node believes of all."""
+        return parse_rows(self.command("CLUSTER", "NODES"))
+
+    def own_row(self) -> Row:
+        """What this node believes of itself."""
+        return next(row for row in self.rows() if "myself" in row.flags)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.server.kill()
+        self.paused = False
+
+    def pause(self) -> None:
+        """Freeze it: its connections stay open and nothing is answered."""
+        self._signal(signal.SIGSTOP)
+        self.paused = True
+
+    def resume(self) -> None:
+        """Let a frozen one go on."""
+        self._signal(signal.SIGCONT)
+        self.paused = False
+
+    def start(self) -> None:
+        """Start it again after `kill`, with its data and its place in the cluster."""
+        self.server.start()
+
+    def restart(self) -> None:
+        """Stop it in good order and start it again."""
+        self.server.restart()
+
+    def close(self) -> None:
+        """End it for good."""
+        self.redis.close()
+        self.kill()
+
+    def _signal(self, number: int) -> None:
+        assert self.server.running, f"{self} does not run"
+        assert self.server.pid is not None
+        os.kill(self.server.pid, number)
+
+
+def launch_node(
+    directory: Path, program: Path, extra_args: Sequence[str]
+) -> tuple[ClusterNode, int]:
+    """Start an empty node that belongs to no cluster yet; return its cluster bus port too."""
+    for last in range(_PORT_TRIES):
+        # The bus port by hand: the usual port + 10000 can lie in the ephemeral range.
+        port, bus_port = free_ports(2)
+        own = ("--cluster-enabled", "yes", "--cluster-port", str(bus_port))
+        server = EmbeddedServer(
+            directory, port=port, binary=program, extra_args=(*own, *CONFIG, *extra_args)
+        )
+        try:
+            return ClusterNode(server.start()), bus_port
+        except ServerStartFailed as failed:
+            if "in use" not in failed.reason or last == _PORT_TRIES - 1:
+                raise
+    raise AssertionError  # the loop returns or raises
