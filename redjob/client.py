@@ -26,7 +26,7 @@ from redjob.store.settings import (
     settings_from_client,
     settings_from_url,
 )
-from redjob.store.sync import SyncLink, SyncStore
+from redjob.store.sync import Sent, SyncStore
 from redjob.submit import (
     Draft,
     EnqueueOptions,
@@ -225,7 +225,7 @@ class Client:
 
     def _run(self, steps: Steps[T], *, deadline_s: float | None = None) -> T:
         """Drive steps: send what they yield, and give them the reply or the error."""
-        ahead: deque[tuple[Call[Any], SyncLink | None]] = deque()
+        ahead: deque[tuple[Call[Any], Sent | None]] = deque()
         try:
             step = next(steps)
             while True:
@@ -242,7 +242,7 @@ class Client:
     def _take_step(
         self,
         step: Step,
-        ahead: deque[tuple[Call[Any], SyncLink | None]],
+        ahead: deque[tuple[Call[Any], Sent | None]],
         deadline_s: float | None,
     ) -> object:
         match step:
@@ -262,7 +262,7 @@ class Client:
         part = self._store.keys.of_job(job_id)
         while (left_s := limit - self._clock.monotonic()) > 0:
             try:
-                raw = self._store.block(read_done(part, position, left_s), left_s)
+                raw = self._store.block(part, read_done(part, position, left_s), left_s)
             except RedjobError:
                 # The next look goes by a call, which has its own patience with a lost server.
                 self._clock.sleep(min(left_s, LOOK_EVERY_S / 4))

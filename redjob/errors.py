@@ -61,6 +61,12 @@ class StoreUnavailable(RedjobError):
         self.job_id = job_id
 
 
+class SlotMoving(StoreUnavailable):
+    """Raised when a call's slot was between two servers of a cluster until the deadline."""
+
+    code = "slot_moving"
+
+
 class StoreFull(RedjobError):
     """Raised when Redis is at maxmemory and refuses new jobs; work already accepted goes on."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from redjob.partitions import hash_tag, partition_of, quorum_tag
+from redjob.partitions import hash_tag, key_slot, partition_of, quorum_tag
 
 GROUP = "workers"  # the consumer group of every `stream:<queue>`
 
@@ -50,6 +50,7 @@ class PartitionKeys:
         "result_prefix",
         "running",
         "runs",
+        "slot",
         "tag",
         "waiters",
         "waiting",
@@ -59,6 +60,7 @@ class PartitionKeys:
         base = f"{namespace}:{{{tag}}}:"
         self.index = index
         self.tag = tag
+        self.slot = key_slot(tag)  # Redis' own, of all keys of the partition
         self.base = base
         self.meta = base + "meta"  # hash   state, run_id, epoch, seq, tag, ...
         self.journal = base + "journal"  # stream <seq>-0

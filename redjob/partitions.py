@@ -125,6 +125,11 @@ def rendezvous(key: str, nodes: Sequence[str]) -> str:
     return max(nodes, key=lambda node: (_score(node, key), node))
 
 
+def rendezvous_among(key: str, nodes: Sequence[str], count: int) -> list[str]:
+    """Return the `count` nodes with the highest hashes of (node, key), as `rendezvous` ranks them."""
+    return sorted(nodes, key=lambda node: (_score(node, key), node), reverse=True)[:count]
+
+
 def _share(part: int, parts: int) -> range:
     """Return the slots of the part-th of `parts` ranges, by the rounding of `partition_of`."""
     low = -(-part * SLOTS // parts)

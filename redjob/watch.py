@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from redjob.keys import PartitionKeys
-    from redjob.store.aio import AsyncLink, AsyncStore
+    from redjob.store.aio import AsyncStore, Dedicated
 
 _LINGER_S = 5.0
 _RENEW_EVERY_S = 20.0  # a third of the TTL of `waiters`
@@ -60,7 +60,7 @@ class DoneWatch:
         self._watches.clear()  # one that never began has not left by itself
 
     async def _run(self, watch: _Watch) -> None:
-        link = self._store.dedicated()
+        link = self._store.dedicated(watch.part)
         try:
             while watch.wanted(self._store.clock.monotonic()):
                 try:
@@ -98,7 +98,7 @@ class _Watch:
         if not others:
             del self.events[job_id]
 
-    async def listen(self, link: AsyncLink) -> None:
+    async def listen(self, link: Dedicated) -> None:
         """Read ends until it is time to renew `waiters`. Raises RedjobError."""
         clock = self._store.clock
         position = await self._store.query(listen(self.part), deadline_s=LOOK_EVERY_S)

@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from redjob.errors import Fenced, Grace, Hold, JournalForked, NotReady, Rebuilding
 from redjob.keys import PartitionKeys
+from redjob.partitions import key_slot
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)  # who takes the call of anything takes this one
@@ -30,6 +31,11 @@ class Call(Generic[T_co]):
     read: Callable[[list[Any]], T_co]
     again_at: int = -1
     run_id_at: int = -1
+
+    @property
+    def slot(self) -> int:
+        """The slot that all of its keys are in."""
+        return self.part.slot if self.part is not None else key_slot(self.keys[0])
 
     @property
     def repeated(self) -> bool:

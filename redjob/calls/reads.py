@@ -9,8 +9,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from redjob.calls.call import Arg
 from redjob.codec import JournalEntry, decode_entry
 from redjob.keys import PartitionKeys
+from redjob.partitions import key_slot
 
 T_co = TypeVar("T_co", covariant=True)
+_KEYLESS = frozenset({"TIME", "INFO", "CONFIG", "CLUSTER"})
 
 
 @dataclass(slots=True)
@@ -20,6 +22,17 @@ class Query(Generic[T_co]):
     part: PartitionKeys | None
     commands: list[tuple[Arg, ...]]
     read: Callable[[list[Any]], T_co]
+
+    @property
+    def slot(self) -> int | None:
+        """The slot that all of its keys are in; None: there are no keys, any server will do."""
+        if self.part is not None:
+            return self.part.slot
+        for command in self.commands:
+            if command[0] not in _KEYLESS:
+                key = command[1]
+                return key_slot(key if isinstance(key, bytes) else str(key))
+        return None
 
 
 class Due(NamedTuple):

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from typing import Any
+
+from redjob.calls.call import Arg, Call
 
 _INCLUDE = re.compile(r"^-- @include (lib/\w+)$", re.MULTILINE)
 _KEY = re.compile(r"^-- KEYS\[(\d+)(\.\.)?\] (.+)$", re.MULTILINE)
@@ -97,3 +100,9 @@ class ScriptSet:
         if found is None:
             found = self._scripts[name] = load_script(name, self._replaced)
         return found
+
+    def command(self, call: Call[Any], *, sha: bool) -> tuple[Arg, ...]:
+        """Return what runs a call: EVALSHA, or EVAL for a server that does not know the script."""
+        script = self[call.script]
+        name, what = ("EVALSHA", script.sha) if sha else ("EVAL", script.text)
+        return (name, what, len(call.keys), *call.keys, *call.args)

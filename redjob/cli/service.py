@@ -174,9 +174,13 @@ async def _check_until_good(store: AsyncStore, place: Place) -> None:
         except StoreUnavailable as exc:
             log.warning("waiting_for_server server=%s reason=%s", place.settings.shown, exc.reason)
             continue
-        for warning in check_server(facts, allow_eviction=place.allow_eviction):
+        warnings = [check_server(one, allow_eviction=place.allow_eviction) for one in facts]
+        for warning in sorted({text for texts in warnings for text in texts}):
             log.warning("server_warning server=%s reason=%s", place.settings.shown, warning)
-        log.info("server_checked server=%s version=%s", place.settings.shown, facts.label)
+        labels = ",".join(sorted({one.label for one in facts}))
+        log.info(
+            "server_checked server=%s version=%s count=%d", place.settings.shown, labels, len(facts)
+        )
         return
 
 
@@ -185,8 +189,8 @@ async def _watch_server(store: AsyncStore, place: Place, every_s: float) -> None
     while True:
         await asyncio.sleep(every_s)
         try:
-            facts = await store.facts()
-            check_server(facts, allow_eviction=place.allow_eviction)
+            for facts in await store.facts():
+                check_server(facts, allow_eviction=place.allow_eviction)
         except StoreUnavailable:
             continue  # said by everything that works
         except ServerUnsuitable as exc:

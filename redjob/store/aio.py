@@ -1,101 +1,48 @@
-"""The asyncio store: calls share a few connections, blocking reads have connections of their own."""
+"""The asyncio store: sends calls and reads until they are answered, wherever their slots are."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from redis import exceptions as rx
-from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
-from redis.asyncio.retry import Retry as RedisRetry
-from redis.backoff import NoBackoff
 
 from redjob.calls.call import Arg, Call, read_reply
 from redjob.calls.reads import Query
 from redjob.calls.scripts import ScriptSet
 from redjob.clock import Clock, SystemClock
 from redjob.errors import RedjobError
-from redjob.keys import Keyspace
-from redjob.store.facts import ServerFacts, facts_query, parse_info
+from redjob.keys import Keyspace, PartitionKeys
+from redjob.store.aio_link import AsyncLink
+from redjob.store.aio_nodes import AsyncNodes, AsyncPool
+from redjob.store.facts import ServerFacts, facts_query
 from redjob.store.namespace import keyspace_from, namespace_query, open_query
-from redjob.store.pack import pack
-from redjob.store.policy import Tries, connect_error
+from redjob.store.policy import Tries
+from redjob.store.routes import Address, routes_for
 from redjob.store.settings import StoreSettings
 
 T = TypeVar("T")
-MAX_LINKS = 16  # connections for calls; blocking reads come on top
-_CLASSES: dict[str, Any] = {
-    "tcp": Connection,
-    "tls": SSLConnection,
-    "unix": UnixDomainSocketConnection,
-}
+_I = TypeVar("_I", Call[Any], Query[Any])
+_REDIRECTED = (rx.AskError, rx.NoScriptError, rx.TryAgainError)  # MOVED is an ASK for good
 
 
-class AsyncLink:
-    """One connection, with the run_id of the server behind it and the clock offset measured on it."""
+class Dedicated:
+    """A connection of its owner's own to the server of a slot, for blocking reads (`AsyncStore.block`)."""
 
-    __slots__ = ("connection", "offset_ms", "reply_timeout_s", "run_id")
+    __slots__ = ("link", "pool", "slot")
 
-    def __init__(self, settings: StoreSettings) -> None:
-        # no socket_timeout: redis-py would make a task for every write; exchange has its own
-        self.connection: Any = _CLASSES[settings.kind](
-            **settings.options,
-            socket_timeout=None,
-            retry=RedisRetry(NoBackoff(), 0),
-            decode_responses=False,
-            protocol=2,
-        )
-        self.reply_timeout_s = settings.reply_timeout_s
-        self.run_id = ""
-        self.offset_ms = 0
-
-    async def open(self, settings: StoreSettings, clock: Clock) -> None:
-        """Connect and ask who is there. Raises ConnectFailed, ServerUnsuitable."""
-        try:
-            async with asyncio.timeout(self.reply_timeout_s):
-                await self.connection.connect()
-            info = parse_info(await self.exchange(("INFO", "server")))
-            before = clock.wall_ms()
-            seconds, micros = await self.exchange(("TIME",))
-        except (rx.RedisError, OSError, TimeoutError) as exc:
-            self.close()
-            raise connect_error(exc, settings.shown) from exc
-        except BaseException:  # cancelled on the way: nobody else knows of this connection yet
-            self.close()
-            raise
-        self.run_id = info.get("run_id", "")
-        self.offset_ms = int(seconds) * 1000 + int(micros) // 1000 - (before + clock.wall_ms()) // 2
-
-    async def exchange(self, command: tuple[Arg, ...], *, block_s: float = 0.0) -> Any:
-        """Send one command and return its reply; block_s is what the command itself may wait."""
-        async with asyncio.timeout(self.reply_timeout_s + block_s):
-            await self.connection.send_packed_command(pack(command), check_health=False)
-            return await self.connection.read_response()
-
-    async def exchange_all(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
-        """Send commands in one write; error replies are returned in their places."""
-        packed = b"".join(map(pack, commands))
-        replies: list[Any] = []
-        async with asyncio.timeout(self.reply_timeout_s):
-            await self.connection.send_packed_command(packed, check_health=False)
-            for _ in commands:
-                try:
-                    reply = await self.connection.read_response(disconnect_on_error=False)
-                except rx.ResponseError as exc:
-                    reply = exc
-                replies.append(reply)
-        return replies
+    def __init__(self, slot: int | None) -> None:
+        self.slot = slot
+        self.pool: AsyncPool | None = None
+        self.link: AsyncLink | None = None
 
     def close(self) -> None:
-        """Drop the connection at once: whatever is still under way on it, nobody will read."""
-        writer = self.connection._writer  # noqa: SLF001 - redis-py has no close that does not await
-        if writer is not None:
-            writer.close()
-            self.connection._reader = self.connection._writer = None  # noqa: SLF001
-            self.connection._parser.on_disconnect()  # noqa: SLF001
+        """Drop the connection; a later use opens another."""
+        if self.link is not None:
+            self.link.close()
+            self.link = None
 
 
 class AsyncStore:
@@ -113,13 +60,11 @@ class AsyncStore:
         self.settings = settings
         self.namespace = namespace
         self.clock = clock or SystemClock()
-        self.offset_ms = 0  # the server's clock minus ours
-        self.run_id = ""  # of the server behind the newest connection: another one after a restart
         self.asked_partitions = partitions
         self._scripts = scripts or ScriptSet()
-        self._idle: deque[AsyncLink] = deque()
-        self._room = asyncio.Semaphore(MAX_LINKS)
         self._rng = random.Random()
+        routes = routes_for(settings.topology, settings.seeds, settings.service, self._rng)
+        self._nodes = AsyncNodes(settings, self.clock, routes)
         self._keyspace: Keyspace | None = None
 
     @property
@@ -141,13 +86,38 @@ class AsyncStore:
             self._keyspace = keyspace_from(self.namespace, found, self.asked_partitions)
         return self._keyspace
 
-    async def facts(self, *, deadline_s: float | None = None) -> ServerFacts:
-        """Ask the server about itself."""
-        return await self.query(facts_query(), deadline_s=deadline_s)
+    async def facts(self, *, deadline_s: float | None = None) -> list[ServerFacts]:
+        """Ask each server that holds jobs about itself. Raises StoreUnavailable."""
+        first = await self.query(facts_query(), deadline_s=deadline_s)  # waits until one is there
+        pools = await self._nodes.all()
+        if len(pools) == 1:
+            return [first]
+        query = facts_query()
+        try:
+            return [query.read(await pool.commands(query.commands)) for pool in pools]
+        except Exception as exc:
+            self._nodes.failed(exc)
+            self._tries("INFO", 0.0, follow_moves=False).after(exc)
+            raise
 
-    def now_ms(self) -> int:
-        """The server's clock as last measured, wall ms."""
-        return self.clock.wall_ms() + self.offset_ms
+    def now_ms(self, part: PartitionKeys | None = None) -> int:
+        """The clock of a partition's server (of any one for None) as last measured, wall ms."""
+        pool = self._nodes.known(part.slot if part else None)
+        return self.clock.wall_ms() if pool is None else pool.time.now_ms()
+
+    @property
+    def run_ids(self) -> frozenset[str]:
+        """The servers that were met: a restart or a failover brings a new one."""
+        return self._nodes.run_ids
+
+    @property
+    def is_one_server(self) -> bool:
+        """Whether one command may read keys of all partitions: everywhere but on a cluster."""
+        return self.settings.topology != "cluster"
+
+    def server_of(self, part: PartitionKeys) -> Address | None:
+        """The server of a partition as far as is known: the same for all on a single Redis."""
+        return self._nodes.routes.of(part.slot)
 
     async def call(self, call: Call[T], *, deadline_s: float | None = None) -> T:
         """Send a call until it is answered.
@@ -157,7 +127,7 @@ class AsyncStore:
         tries: Tries | None = None
         while True:
             try:
-                raw = await self._once(call)
+                raw = await self._nodes.call(call, self._scripts)
             except Exception as exc:  # noqa: BLE001 - the policy raises what it does not know
                 tries = tries or self._tries(call.script, deadline_s)
                 await asyncio.sleep(tries.after(exc))
@@ -167,26 +137,26 @@ class AsyncStore:
             return read_reply(call, raw, self.namespace)
 
     async def call_all(self, calls: Sequence[Call[T]]) -> list[T | RedjobError]:
-        """Send calls in one pipeline; a refusal stands in its call's place.
+        """Send calls in one pipeline a server; a refusal stands in its call's place.
 
         One try: whoever sends many at once has a loop that comes round again. Raises
-        StoreUnavailable when there is no connection or no reply in time.
+        StoreUnavailable when no server of these calls gave an answer in time.
         """
         if not calls:
             return []
-        tries = self._tries("pipeline", 0.0)
-        try:
-            raws = await self._replies((), calls)
-        except Exception as exc:
-            tries.after(exc)
-            raise
+        raws = await self._by_server(calls, lambda pool, some: pool.calls(some, self._scripts))
+        if all(
+            isinstance(raw, Exception) and not isinstance(raw, rx.ResponseError) for raw in raws
+        ):
+            self._tries("pipeline", 0.0).after(raws[0])
         results: list[T | RedjobError] = []
         for call, raw in zip(calls, raws, strict=True):
             try:
-                if isinstance(raw, rx.NoScriptError):
-                    again: T = await self.call(call)
+                if isinstance(raw, _REDIRECTED):
+                    self._nodes.failed(raw)
+                    again: T = await self.call(call, deadline_s=0.0)
                     results.append(again)
-                elif isinstance(raw, rx.ResponseError):
+                elif isinstance(raw, Exception):
                     self._tries(call.script, 0.0).after(raw)
                 else:
                     results.append(read_reply(call, raw, self.namespace))
@@ -201,119 +171,91 @@ class AsyncStore:
     async def query_all(
         self, queries: Sequence[Query[T]], *, deadline_s: float | None = None
     ) -> list[T]:
-        """Send several reads in one pipeline. Raises StoreUnavailable."""
-        commands = [command for query in queries for command in query.commands]
+        """Send several reads in one pipeline a server. Raises StoreUnavailable."""
         tries: Tries | None = None
         while True:
             try:
-                replies = await self._replies(commands, ()) if commands else []
-                errors = [reply for reply in replies if isinstance(reply, rx.ResponseError)]
-                if errors:
-                    raise errors[0]  # noqa: TRY301 - an error reply is judged like a broken connection
+                found = await self._by_server(queries, _send_all)
+                for index, query in enumerate(queries):
+                    if isinstance(found[index], _REDIRECTED):
+                        found[index] = await self._nodes.commands(query.slot, query.commands)
+                    elif isinstance(found[index], Exception):
+                        raise found[index]  # noqa: TRY301 - an error reply is judged like a broken connection
             except Exception as exc:  # noqa: BLE001 - the policy raises what it does not know
+                self._nodes.failed(exc)
                 tries = tries or self._tries("read", deadline_s)
                 await asyncio.sleep(tries.after(exc))
                 continue
-            results: list[T] = []
-            for query in queries:
-                results.append(query.read(replies[: len(query.commands)]))
-                replies = replies[len(query.commands) :]
-            return results
+            return [query.read(replies) for query, replies in zip(queries, found, strict=True)]
 
-    async def block(self, link: AsyncLink, command: tuple[Arg, ...], block_s: float) -> Any:
+    async def block(self, at: Dedicated, command: tuple[Arg, ...], block_s: float) -> Any:
         """Send a blocking command on a connection of its own (`dedicated`), once.
 
-        Raises StoreUnavailable; the link is closed then and opens again at the next use.
+        Raises StoreUnavailable; the connection is closed then and opens again at the next use.
         """
         try:
-            if not link.connection.is_connected:
-                await link.open(self.settings, self.clock)
-            return await link.exchange(command, block_s=block_s)
+            pool = await self._nodes.at(at.slot)
+            if at.pool is not pool or at.link is None or not at.link.connection.is_connected:
+                at.close()
+                at.pool, at.link = pool, await pool.open()
+            return await at.link.exchange(command, block_s=block_s)
         except BaseException as exc:
-            link.close()
+            at.close()
             if isinstance(exc, Exception):
-                self._tries(str(command[0]), 0.0).after(exc)
+                self._nodes.failed(exc)
+                self._tries(str(command[0]), 0.0, follow_moves=False).after(exc)
             raise
 
-    def dedicated(self) -> AsyncLink:
+    def dedicated(self, part: PartitionKeys | None = None) -> Dedicated:
         """Return a connection of the caller's own, for `block`; it is opened at first use."""
-        return AsyncLink(self.settings)
+        return Dedicated(part.slot if part else None)
 
     async def aclose(self) -> None:
         """Close idle connections; a later call opens new ones."""
-        while self._idle:
-            self._idle.pop().close()
+        self._nodes.close()
 
-    def _command(self, call: Call[Any], *, sha: bool) -> tuple[Arg, ...]:
-        script = self._scripts[call.script]
-        name, what = ("EVALSHA", script.sha) if sha else ("EVAL", script.text)
-        return (name, what, len(call.keys), *call.keys, *call.args)
-
-    async def _once(self, call: Call[Any]) -> Any:
-        async with self._room:
-            link = await self._take_link()
-            try:
-                if call.run_id_at >= 0:
-                    call.args[call.run_id_at] = link.run_id
-                try:
-                    raw = await link.exchange(self._command(call, sha=True))
-                except rx.NoScriptError:
-                    raw = await link.exchange(self._command(call, sha=False))
-            except rx.ResponseError as exc:
-                self._keep_or_close(link, exc)
-                raise
-            except BaseException as exc:
-                self._broken(link, exc)
-                raise
-            self._idle.append(link)
-            return raw
-
-    async def _replies(
-        self, commands: Sequence[tuple[Arg, ...]], calls: Sequence[Call[Any]]
+    async def _by_server(
+        self, items: Sequence[_I], send: Callable[[AsyncPool, list[_I]], Awaitable[list[Any]]]
     ) -> list[Any]:
-        async with self._room:
-            link = await self._take_link()
-            if calls:
-                for call in calls:
-                    if call.run_id_at >= 0:
-                        call.args[call.run_id_at] = link.run_id
-                commands = [self._command(call, sha=True) for call in calls]
+        """Send each item with those of its server; the error of one that failed stands in its place."""
+        answers: list[Any] = [None] * len(items)
+        groups: dict[AsyncPool, list[int]] = {}
+        for index, item in enumerate(items):
             try:
-                replies = await link.exchange_all(commands)
-            except BaseException as exc:
-                self._broken(link, exc)
-                raise
-            errors = [reply for reply in replies if isinstance(reply, rx.ResponseError)]
-            if errors:
-                self._keep_or_close(link, errors[0])
-            else:
-                self._idle.append(link)
-            return replies
+                groups.setdefault(await self._nodes.at(item.slot), []).append(index)
+            except Exception as exc:  # noqa: BLE001 - whoever reads the answers judges
+                answers[index] = exc
 
-    async def _take_link(self) -> AsyncLink:
-        while self._idle:
-            link = self._idle.pop()
-            if link.connection.is_connected:
-                return link
-        link = AsyncLink(self.settings)
-        await link.open(self.settings, self.clock)
-        self.offset_ms, self.run_id = link.offset_ms, link.run_id
-        return link
+        async def send_group(pool: AsyncPool, indexes: list[int]) -> None:
+            try:
+                found = await send(pool, [items[index] for index in indexes])
+            except Exception as exc:  # noqa: BLE001 - as above
+                self._nodes.failed(exc)
+                found = [exc] * len(indexes)
+            for index, answer in zip(indexes, found, strict=True):
+                answers[index] = answer
 
-    def _broken(self, link: AsyncLink, exc: BaseException) -> None:
-        link.close()  # cancelled or broken: the reply to come must not be read by another
-        if isinstance(exc, rx.ConnectionError | OSError) and not isinstance(exc, TimeoutError):
-            # The server has gone: each of the others would cost a call one try to find that out.
-            while self._idle:
-                self._idle.pop().close()
+        if len(groups) == 1:  # nearly always: no task for it
+            await send_group(*groups.popitem())
+        elif groups:
+            await asyncio.gather(*(send_group(*group) for group in groups.items()))
+        return answers
 
-    def _keep_or_close(self, link: AsyncLink, exc: rx.ResponseError) -> None:
-        if isinstance(exc, rx.ReadOnlyError) or not link.connection.is_connected:
-            link.close()
-        else:
-            self._idle.append(link)
-
-    def _tries(self, what: str, deadline_s: float | None) -> Tries:
+    def _tries(self, what: str, deadline_s: float | None, *, follow_moves: bool = True) -> Tries:
         wait_s = self.settings.deadline_s if deadline_s is None else deadline_s
         limit = self.clock.monotonic() + wait_s
-        return Tries(what, self.settings.shown, limit, self.clock, self._rng)
+        return Tries(
+            what, self.settings.shown, limit, self.clock, self._rng, follow_moves=follow_moves
+        )
+
+
+async def _send_all(pool: AsyncPool, queries: Sequence[Query[Any]]) -> list[Any]:
+    """Send reads in one write; the first error among the replies of one stands for it."""
+    replies = await pool.commands([command for query in queries for command in query.commands])
+    answers: list[Any] = []
+    for query in queries:
+        count = len(query.commands)
+        own, replies = replies[:count], replies[count:]
+        errors = (reply for reply in own if isinstance(reply, rx.ResponseError))
+        answers.append(next(errors, own))
+    return answers

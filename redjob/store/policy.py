@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import logging
 import random
+from typing import Any
 
 from redis import exceptions as rx
 
 from redjob.clock import Clock
-from redjob.errors import RedjobError, ScriptFailed, ServerUnsuitable, StoreFull, StoreUnavailable
+from redjob.errors import (
+    RedjobError,
+    ScriptFailed,
+    ServerUnsuitable,
+    SlotMoving,
+    StoreFull,
+    StoreUnavailable,
+)
+from redjob.store.routes import Address, Routes
 
 log = logging.getLogger("redjob.store")
 
 FIRST_DELAY_S = 0.02
 LAST_DELAY_S = 0.5
 SAY_EVERY_S = 5.0
+_MOVES = 4  # more in one call is a cluster that does not agree with itself
 
 # The server answered: it did nothing. Asking again is harmless.
 _REFUSED_WORDS = (
@@ -33,6 +43,11 @@ class ConnectFailed(Exception):
     """No connection was made: nothing can have been sent."""
 
 
+# The server is there: only this slot is on its way.
+_MOVING = (rx.TryAgainError, rx.AskError)
+_ELSEWHERE = (
+    ConnectFailed, rx.ConnectionError, rx.ReadOnlyError, rx.ClusterDownError, OSError, TimeoutError,
+)  # fmt: skip
 _ASKED_AGAIN = (ConnectFailed, rx.RedisError, OSError, TimeoutError)
 
 
@@ -40,7 +55,14 @@ class Tries:
     """The tries of one call, until `deadline` on the monotonic clock."""
 
     def __init__(
-        self, what: str, shown: str, deadline: float, clock: Clock, rng: random.Random
+        self,
+        what: str,
+        shown: str,
+        deadline: float,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        follow_moves: bool = True,
     ) -> None:
         self._what = what
         self._shown = shown
@@ -49,6 +71,7 @@ class Tries:
         self._rng = rng
         self._delay_s = FIRST_DELAY_S
         self._said_at = -SAY_EVERY_S
+        self._moves_left = _MOVES if follow_moves else 0
         self.unknown = False  # an earlier try ended without a reply: it may have been carried out
 
     def after(self, exc: BaseException) -> float:
@@ -58,6 +81,9 @@ class Tries:
         """
         if not isinstance(exc, _ASKED_AGAIN):
             raise exc
+        if isinstance(exc, rx.MovedError) and self._moves_left > 0:
+            self._moves_left -= 1  # the right server is known now: that costs no try
+            return 0.0
         refused = _is_refused(exc)
         if not refused and isinstance(exc, rx.ResponseError):
             raise _final(self._what, exc) from exc
@@ -66,7 +92,8 @@ class Tries:
         now = self._clock.monotonic()
         if now >= self._deadline:
             outcome = "unknown" if self.unknown else "refused"
-            raise StoreUnavailable(f"{self._shown}: {reason(exc)}", outcome=outcome) from exc
+            kind = SlotMoving if isinstance(exc, _MOVING) else StoreUnavailable
+            raise kind(f"{self._shown}: {reason(exc)}", outcome=outcome) from exc
         if now - self._said_at >= SAY_EVERY_S:
             log.warning(
                 "redis_unavailable server=%s call=%s reason=%s",
@@ -77,6 +104,24 @@ class Tries:
             self._said_at = now
         self._delay_s = min(LAST_DELAY_S, self._delay_s * 2)
         return min(self._rng.uniform(FIRST_DELAY_S, self._delay_s), max(0.0, self._deadline - now))
+
+
+def redirection(exc: rx.AskError) -> Address | None:
+    """Return where a MOVED or ASK points; None from a server that does not know its own name."""
+    found: Any = exc
+    return Address(str(found.host), int(found.port)) if found.host else None
+
+
+def note(routes: Routes, exc: BaseException) -> None:
+    """Tell the routes what an error says of where things are. Raises ServerUnsuitable for a wrong URL."""
+    if isinstance(exc, rx.MovedError):
+        address = redirection(exc)
+        if address is None:
+            routes.failed()
+        else:
+            routes.moved(int(exc.slot_id), address)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    elif isinstance(exc, _ELSEWHERE):
+        routes.failed()
 
 
 def reason(exc: BaseException) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from redis.connection import parse_url  # pyright: ignore[reportUnknownVariableType] - untyped
 
 from redjob.errors import InvalidArgument
+from redjob.store.routes import HOME, Address
 
 DEADLINE_S = 30.0  # every call ends by then
-_LATER = ("redis+cluster", "redis+sentinel")
+Topology = Literal["single", "sentinel", "cluster"]
+_PORTS = {"sentinel": 26379, "cluster": 6379}
 _KEPT = (
     "host", "port", "db", "path", "username", "password", "credential_provider", "ssl_keyfile",
     "ssl_certfile", "ssl_cert_reqs", "ssl_ca_certs", "ssl_ca_data", "ssl_ca_path", "ssl_password",
@@ -23,7 +25,9 @@ _KEPT = (
 class StoreSettings:
     """Where Redis is and how long to wait for it.
 
-    `reply_timeout_s` bounds one try, `deadline_s` a call with all its tries.
+    `reply_timeout_s` bounds one try, `deadline_s` a call with all its tries. `seeds` are whom to ask
+    where everything is: nodes of a cluster, or the Sentinels of `service`, which are spoken to with
+    `sentinel_options`.
     """
 
     kind: str  # tcp, tls or unix
@@ -31,6 +35,24 @@ class StoreSettings:
     shown: str = ""  # the URL with its secret taken out: what logs and errors may say
     reply_timeout_s: float = 5.0
     deadline_s: float = DEADLINE_S
+    topology: Topology = "single"
+    seeds: tuple[Address, ...] = ()
+    service: str = ""
+    sentinel_options: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def at(self, address: Address) -> StoreSettings:
+        """Return how to reach one server of many."""
+        if address == HOME:
+            return self
+        options = {**self.options, "host": address.host, "port": address.port}
+        return replace(self, options=options, shown=f"{self.shown} at {address}")
+
+    def asking(self, address: Address) -> StoreSettings:
+        """Return how to reach a server that is asked where things are."""
+        if self.topology != "sentinel":
+            return self.at(address)
+        options = {**self.sentinel_options, "host": address.host, "port": address.port}
+        return replace(self, options=options, shown=f"{self.shown} at {address}")
 
 
 def redact(url: str) -> str:
@@ -42,21 +64,83 @@ def redact(url: str) -> str:
 
 
 def settings_from_url(url: str, *, deadline_s: float = DEADLINE_S) -> StoreSettings:
-    """Read redis://, rediss:// or unix://; `decode_responses` and the like are left out on purpose.
+    """Read redis://, rediss:// or unix://, and redis+cluster:// and redis+sentinel:// (rediss+… for TLS).
 
-    Raises InvalidArgument for anything else.
+    `decode_responses` and the like are left out on purpose. Raises InvalidArgument for anything else.
     """
-    scheme = urlsplit(url).scheme
-    if scheme in _LATER:
-        raise InvalidArgument("redis_url", f"{scheme}:// is not supported yet", "use redis://")
+    scheme, _, topology = urlsplit(url).scheme.partition("+")
+    if topology in {"cluster", "sentinel"} and scheme in {"redis", "rediss"}:
+        return _many(url, scheme, topology, deadline_s)
+    kind = {"redis": "tcp", "rediss": "tls", "unix": "unix"}.get(urlsplit(url).scheme)
+    if kind is None:
+        raise _unreadable(url)
+    return StoreSettings(kind, _parse(url, url), redact(url), deadline_s=deadline_s)
+
+
+def _many(url: str, scheme: str, topology: Any, deadline_s: float) -> StoreSettings:
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    seeds = tuple(_address(url, host, _PORTS[topology]) for host in hosts.split(","))
+    path = [piece for piece in parts.path.split("/") if piece]
+    service = ""
+    if topology == "sentinel":
+        if not path:
+            raise InvalidArgument(
+                "redis_url",
+                f"names no service ({redact(url)})",
+                "use redis+sentinel://host:26379,host2:26379/mymaster",
+            )
+        service = path.pop(0)
+    elif path and path != ["0"]:
+        raise InvalidArgument(
+            "redis_url", f"has a path ({redact(url)})", "a cluster has db 0 only: leave it out"
+        )
+    query = dict(parse_qsl(parts.query))
+    own = {
+        name: query.pop(f"sentinel_{name}")
+        for name in ("username", "password")
+        if f"sentinel_{name}" in query
+    }
+    plain = urlunsplit((scheme, f"{user}{at}{seeds[0]}", "/".join(path), urlencode(query), ""))
+    options = _parse(plain, url)
+    shared = {name: value for name, value in options.items() if name.startswith("ssl")}
+    return StoreSettings(
+        "tls" if scheme == "rediss" else "tcp",
+        options,
+        redact(url),
+        deadline_s=deadline_s,
+        topology=topology,
+        seeds=seeds,
+        service=service,
+        sentinel_options={**shared, **own},
+    )
+
+
+def _address(url: str, host: str, port: int) -> Address:
+    try:
+        parts = urlsplit(f"//{host}")
+        if not parts.hostname:
+            raise _unreadable(url)
+        return Address(parts.hostname, parts.port or port)
+    except ValueError as exc:
+        raise _unreadable(url) from exc
+
+
+def _parse(url: str, given: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call] # redis-py has no types here
     except ValueError as exc:
-        raise InvalidArgument(
-            "redis_url", f"cannot be read ({redact(url)})", "use redis://host:6379/0"
-        ) from exc
-    kind = {"redis": "tcp", "rediss": "tls", "unix": "unix"}[scheme]
-    return StoreSettings(kind, _keep(found), redact(url), deadline_s=deadline_s)
+        raise _unreadable(given) from exc
+    return _keep(found)
+
+
+def _unreadable(url: str) -> InvalidArgument:
+    return InvalidArgument(
+        "redis_url",
+        f"cannot be read ({redact(url)})",
+        "use redis://host:6379/0, rediss://, unix://, redis+cluster://host:7000,host2:7000 or "
+        "redis+sentinel://host:26379,host2:26379/mymaster",
+    )
 
 
 def settings_from_client(client: object, *, deadline_s: float = DEADLINE_S) -> StoreSettings:

@@ -193,7 +193,7 @@ async def test_options_are_checked_before_anything_is_asked(ns: str) -> None:
     for arguments in (
         ("--namespace", "a{b}"),
         ("--redis-url", "http://x"),
-        ("--redis-url", "redis+cluster://h:1"),
+        ("--redis-url", "redis+sentinel://h:1"),
         ("--partitions", "0"),
         ("--partitions", "many"),
     ):

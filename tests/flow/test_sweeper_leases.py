@@ -166,16 +166,17 @@ async def test_an_end_whose_reply_was_lost_is_still_explained(
         (job,) = await stage.enqueue()
         await stage.start()
         lost: list[str] = []
-        once = stage.store._once  # pyright: ignore[reportPrivateUsage]  # where a reply is lost
+        nodes: Any = vars(stage.store)["_nodes"]  # where a reply is lost
+        once = nodes.call
 
-        async def lossy(call: Any) -> Any:
-            reply = await once(call)
+        async def lossy(call: Any, scripts: Any) -> Any:
+            reply = await once(call, scripts)
             if call.script == "reclaim" and not lost:
                 lost.append(call.args[0])
                 raise ConnectionResetError
             return reply
 
-        monkeypatch.setattr(stage.store, "_once", lossy)
+        monkeypatch.setattr(nodes, "call", lossy)
         swept = await until(node.tick, lambda swept: swept.reclaimed)
         assert len(lost) == 1
         assert (swept.reclaimed, (await stage.attempts(job)).past.crashes) == (1, 1)
@@ -236,6 +237,6 @@ async def test_a_tick_without_redis_says_so(server: TestServer, ns: str, monkeyp
         async def gone(*_: object) -> Any:
             raise ConnectionRefusedError
 
-        monkeypatch.setattr(stage.store, "_replies", gone)
+        monkeypatch.setattr(vars(stage.store)["_nodes"], "at", gone)
         with pytest.raises(StoreUnavailable):
             await node.tick()

@@ -153,7 +153,7 @@ def test_a_url_or_any_redis_client_names_the_server(
     [
         ("http://localhost", "redis_url: cannot be read"),
         ("localhost:6379", "redis_url: "),
-        ("redis+cluster://h1:1", "redis_url: .* is not supported yet"),
+        ("redis+sentinel://h1:1", "redis_url: names no service"),
         (7, "redis: is a int; pass a URL"),
         (None, "redis: is a NoneType"),
     ],

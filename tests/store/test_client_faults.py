@@ -23,6 +23,7 @@ from redjob import (
     StoreFull,
     StoreUnavailable,
 )
+from redjob.store.routes import HOME
 from redjob.store.settings import settings_from_url
 from tests.support.opened import Opened
 from tests.support.proxy import Proxy
@@ -348,7 +349,7 @@ def test_forked_children_use_the_client_and_leave_the_parents_connections_alone(
     with Client(opened.url, namespace=opened.namespace) as client:
         client.enqueue("t", queue="q")
         store: Any = vars(client)["_store"]
-        idle: Any = store._idle
+        idle: Any = store._nodes.pool(HOME).idle
         link = idle[0]
         children = [context.Process(target=_in_child, args=(client, n)) for n in range(5)]
         for child in children:

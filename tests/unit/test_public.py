@@ -19,7 +19,7 @@ def test_every_public_name_can_be_imported() -> None:
 def test_every_error_is_public_but_those_between_services() -> None:
     from redjob import errors
 
-    internal = {"Fenced", "Grace", "Hold", "JournalForked"}
+    internal = {"Fenced", "Grace", "Hold", "JournalForked", "SlotMoving"}
     named = {name for name, value in vars(errors).items() if isinstance(value, type)}
     assert named - internal <= set(redjob.__all__)
 

@@ -1,0 +1,258 @@
+"""The asyncio connections to every server that holds jobs, and who has what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from redis import exceptions as rx
+
+from redjob.calls.call import Arg, Call
+from redjob.calls.scripts import ScriptSet
+from redjob.clock import Clock
+from redjob.errors import ServerUnsuitable
+from redjob.store.aio_link import AsyncLink
+from redjob.store.policy import ConnectFailed, note, redirection
+from redjob.store.routes import Address, Routes
+from redjob.store.server_time import ServerTime
+from redjob.store.settings import StoreSettings
+
+MAX_LINKS = 16  # connections for calls to one server; blocking reads come on top
+_ASK_S = 1.0  # for one server to say where things are
+_ASK_EVERY_S = 0.1
+
+
+class AsyncPool:
+    """The connections to one server; `met` is told who is behind each new one."""
+
+    def __init__(self, settings: StoreSettings, clock: Clock, met: Callable[[str], None]) -> None:
+        self.settings = settings
+        self.time = ServerTime(clock)
+        self._met = met
+        self._clock = clock
+        self._idle: deque[AsyncLink] = deque()
+        self._room = asyncio.Semaphore(MAX_LINKS)
+
+    async def call(self, call: Call[Any], scripts: ScriptSet) -> Any:
+        """Send a call and return the raw reply. Raises what redis-py raises, and ConnectFailed."""
+        async with self._room:
+            link = await self._take()
+            try:
+                if call.run_id_at >= 0:
+                    call.args[call.run_id_at] = link.run_id
+                try:
+                    raw = await link.exchange(scripts.command(call, sha=True))
+                except rx.NoScriptError:
+                    raw = await link.exchange(scripts.command(call, sha=False))
+            except BaseException as exc:
+                self._failed(link, exc)
+                raise
+            self._idle.append(link)
+            return raw
+
+    async def commands(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
+        """Send commands in one write; error replies are returned in their places."""
+        async with self._room:
+            link = await self._take()
+            return await self._exchange_all(link, commands)
+
+    async def calls(self, calls: Sequence[Call[Any]], scripts: ScriptSet) -> list[Any]:
+        """Send calls in one write; error replies are returned in their places."""
+        async with self._room:
+            link = await self._take()
+            for call in calls:
+                if call.run_id_at >= 0:
+                    call.args[call.run_id_at] = link.run_id
+            return await self._exchange_all(
+                link, [scripts.command(call, sha=True) for call in calls]
+            )
+
+    async def open(self) -> AsyncLink:
+        """Return a new connection."""
+        link = AsyncLink(self.settings)
+        await link.open(self._clock, self.time)
+        self._met(link.run_id)
+        return link
+
+    def close(self) -> None:
+        """Close what is idle; a later call opens new ones."""
+        while self._idle:
+            self._idle.pop().close()
+
+    async def _exchange_all(
+        self, link: AsyncLink, commands: Sequence[tuple[Arg, ...]]
+    ) -> list[Any]:
+        try:
+            replies = await link.exchange_all(commands)
+        except BaseException as exc:
+            self._failed(link, exc)
+            raise
+        errors = [reply for reply in replies if isinstance(reply, rx.ResponseError)]
+        if errors:
+            self._failed(link, errors[0])
+        else:
+            self._idle.append(link)
+        return replies
+
+    async def _take(self) -> AsyncLink:
+        while self._idle:
+            link = self._idle.pop()
+            if not link.connection.is_connected:
+                continue
+            if self.time.is_old:
+                try:
+                    await link.read_time(self._clock, self.time)
+                except BaseException as exc:
+                    self._failed(link, exc)
+                    raise
+            return link
+        return await self.open()
+
+    def _failed(self, link: AsyncLink, exc: BaseException) -> None:
+        usable = isinstance(exc, rx.ResponseError) and not isinstance(exc, rx.ReadOnlyError)
+        if usable and link.connection.is_connected:
+            self._idle.append(link)
+            return
+        link.close()  # cancelled or broken: the reply to come must not be read by another
+        if isinstance(exc, rx.ConnectionError | OSError) and not isinstance(exc, TimeoutError):
+            self.close()  # the server has gone: each of the others would cost a call one try
+
+
+class AsyncNodes:
+    """Finds the server of a slot; asks again where things are when one fails or redirects."""
+
+    def __init__(self, settings: StoreSettings, clock: Clock, routes: Routes) -> None:
+        self.routes = routes
+        self._settings = settings
+        self._clock = clock
+        self.run_ids: frozenset[str] = frozenset()
+        self._pools: dict[Address, AsyncPool] = {}
+        self._asking = asyncio.Lock()
+        self._asked_at = float("-inf")
+
+    async def at(self, slot: int | None) -> AsyncPool:
+        """Return the connections to the server of a slot. Raises ConnectFailed, ServerUnsuitable."""
+        if self.routes.stale:
+            await self._ask()
+        address = self.routes.of(slot)
+        if address is None:
+            self.routes.failed()
+            raise ConnectFailed from rx.ClusterDownError(f"no server has slot {slot}")
+        return self.pool(address)
+
+    async def all(self) -> list[AsyncPool]:
+        """Return the connections to every server that holds jobs."""
+        if self.routes.stale:
+            await self._ask()
+        return [self.pool(address) for address in self.routes.primaries]
+
+    def known(self, slot: int | None) -> AsyncPool | None:
+        """Return the connections to the server of a slot, as far as is known."""
+        address = self.routes.of(slot)
+        return None if address is None else self.pool(address)
+
+    def pool(self, address: Address) -> AsyncPool:
+        """Return the connections to a server."""
+        found = self._pools.get(address)
+        if found is None:
+            found = AsyncPool(self._settings.at(address), self._clock, self._met)
+            self._pools[address] = found
+        return found
+
+    async def call(self, call: Call[Any], scripts: ScriptSet) -> Any:
+        """Send a call to where its slot is. Raises what redis-py raises, and ConnectFailed."""
+        try:
+            pool = await self.at(call.slot)
+            return await pool.call(call, scripts)
+        except rx.AskError as exc:
+            if isinstance(exc, rx.MovedError):
+                self.failed(exc)
+                raise
+            return (await self._asked(exc, [scripts.command(call, sha=False)]))[0]
+        except Exception as exc:
+            self.failed(exc)
+            raise
+
+    async def commands(self, slot: int | None, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
+        """Send commands to where a slot is. Raises the first error among the replies, and ConnectFailed."""
+        try:
+            pool = await self.at(slot)
+            replies = await pool.commands(commands)
+            raise_first(replies)
+        except rx.AskError as exc:
+            if isinstance(exc, rx.MovedError):
+                self.failed(exc)
+                raise
+            return await self._asked(exc, commands)
+        except Exception as exc:
+            self.failed(exc)
+            raise
+        return replies
+
+    def failed(self, exc: BaseException) -> None:
+        """Draw from an error what it says of where things are. Raises ServerUnsuitable for a wrong URL."""
+        note(self.routes, exc)
+
+    def close(self) -> None:
+        """Close what is idle."""
+        for pool in self._pools.values():
+            pool.close()
+
+    async def _asked(self, exc: rx.AskError, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
+        """Send commands where a slot is moving to, this once."""
+        address = redirection(exc)
+        if address is None:
+            raise exc
+        pool = self.pool(address)
+        pairs = [command for one in commands for command in (("ASKING",), one)]
+        replies = (await pool.commands(pairs))[1::2]
+        raise_first(replies)
+        return replies
+
+    async def _ask(self) -> None:
+        async with self._asking:
+            now = self._clock.monotonic()
+            if not self.routes.stale or now - self._asked_at < _ASK_EVERY_S:
+                return
+            self._asked_at = now
+            last: Exception | None = None
+            for address in self.routes.candidates():
+                try:
+                    answer = await self._answer(address)
+                except (ConnectFailed, ServerUnsuitable, rx.RedisError, OSError) as exc:
+                    last = exc
+                    continue
+                if self.routes.learn(address, answer):
+                    self._forget()
+                    return
+            if not self.routes.primaries:
+                if isinstance(last, ServerUnsuitable):
+                    raise last
+                raise ConnectFailed from last
+
+    async def _answer(self, address: Address) -> Any:
+        link = AsyncLink(self._settings.asking(address))
+        try:
+            async with asyncio.timeout(_ASK_S):
+                await link.connect()
+                return await link.exchange(self.routes.question)
+        finally:
+            link.close()
+
+    def _met(self, run_id: str) -> None:
+        if run_id not in self.run_ids:
+            self.run_ids |= {run_id}
+
+    def _forget(self) -> None:
+        there = set(self.routes.primaries)
+        for address in self._pools.keys() - there:
+            self._pools.pop(address).close()
+
+
+def raise_first(replies: Sequence[Any]) -> None:
+    """Raise the first error among replies."""
+    for reply in replies:
+        if isinstance(reply, rx.ResponseError):
+            raise reply
