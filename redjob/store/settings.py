@@ -10,6 +10,7 @@ from redis.connection import parse_url  # pyright: ignore[reportUnknownVariableT
 
 from redjob.errors import InvalidArgument
 from redjob.store.routes import HOME, Address
+from redjob.store.url import check_url
 
 DEADLINE_S = 30.0  # every call ends by then
 Topology = Literal["single", "sentinel", "cluster"]
@@ -68,6 +69,7 @@ def settings_from_url(url: str, *, deadline_s: float = DEADLINE_S) -> StoreSetti
 
     `decode_responses` and the like are left out on purpose. Raises InvalidArgument for anything else.
     """
+    check_url(url)
     scheme, _, topology = urlsplit(url).scheme.partition("+")
     if topology in {"cluster", "sentinel"} and scheme in {"redis", "rediss"}:
         return _many(url, scheme, topology, deadline_s)
