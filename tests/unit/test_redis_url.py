@@ -18,6 +18,7 @@ from redjob.store.settings import settings_from_url
         ("redis://u:p%2Fw%23%40@h/0", {"host": "h", "username": "u", "password": "p/w#@", "db": 0}),
         ("redis://h?decode_responses=True&protocol=3", {"host": "h"}),
         ("rediss://h/1?ssl_cert_reqs=none", {"host": "h", "db": 1, "ssl_cert_reqs": "none"}),
+        ("redis+sentinel://h/mymaster/3", {"host": "h", "port": 26379, "db": 3}),
         ("unix:///run/redis.sock?db=2", {"path": "/run/redis.sock", "db": 2}),
         ("unix://u:p@/run/r.sock", {"path": "/run/r.sock", "username": "u", "password": "p"}),
     ],
@@ -45,6 +46,18 @@ def test_what_a_url_says_is_taken(url: str, options: dict[str, object]) -> None:
         ("redis://:12#34@h", "its user or password holds", "%23"),
         ("unix://run/redis.sock", "names no absolute path", "three slashes"),
         ("unix://", "names no absolute path", "three slashes"),
+        ("redis+sentinel://h/mymaster/x", "its /x is no db number", "/0"),
+        (
+            "redis+sentinel://h/mymaster?colour=red",
+            "unknown parameter 'colour'",
+            "sentinel_password",
+        ),
+        ("redis+cluster://h,h2/x", "its /x is no db number", "/0"),
+        (
+            "redis+cluster://h,h2?sentinel_password=x",
+            "unknown parameter 'sentinel_p",
+            "leave it out",
+        ),
     ],
 )
 def test_what_would_be_passed_over_in_silence_is_refused(
