@@ -165,19 +165,20 @@ def test_a_slot_can_be_held_half_way(own_cluster: OwnClusterFactory) -> None:
 
 
 @pytest.fixture
-def emptied(server: TestServer) -> Iterator[None]:
-    """Torn down after `ns`, which a test must ask for later."""
-    yield
-    assert _keys(server.cluster, "t") == []
+def gone(server: TestServer) -> Iterator[list[str]]:
+    """Prefixes without keys after the test; torn down after `ns`, which must be asked for later."""
+    prefixes: list[str] = []
+    yield prefixes
+    assert [_keys(server.cluster, prefix) for prefix in prefixes] == [[]]
 
 
 @pytest.mark.server("cluster")
-@pytest.mark.usefixtures("emptied")
 def test_a_namespace_on_the_shared_cluster_is_removed_after_the_test(
-    server: TestServer, ns: str
+    server: TestServer, gone: list[str], ns: str
 ) -> None:
     assert server.kind == "cluster"
     assert server.url == server.cluster.url
+    gone.append(ns)
     with _client(server.cluster) as client:
         for number in range(30):
             client.set(f"{ns}:{number}", "value")
