@@ -71,11 +71,15 @@ def encode_values(path: str, values: dict[str, object], limits: Limits = LIMITS)
 def body_hash(task: str, queue: str, payload: bytes) -> str:
     """Return what tells a repeated job from another one with the same key: 32 hex digits.
 
-    The first 16 bytes of SHA-256 over ``task NUL queue NUL payload``, the payload as compact JSON
-    with the keys of every object in order.
+    The first 16 bytes of SHA-256 over ``task NUL queue NUL payload``, the payload as `canonical`.
     """
-    canonical = _encode_sorted(_decode(payload))
-    return sha256(b"\0".join((task.encode(), queue.encode(), canonical))).hexdigest()[:32]
+    parts = (task.encode(), queue.encode(), canonical(payload))
+    return sha256(b"\0".join(parts)).hexdigest()[:32]
+
+
+def canonical(payload: bytes) -> bytes:
+    """Return a payload as compact JSON in UTF-8, the keys of every object in the order of their code points."""
+    return _encode_sorted(_decode(payload))
 
 
 def check_json(path: str, value: object, room: int) -> None:

@@ -1,4 +1,4 @@
-"""Writes `docs/vectors.json`: what every implementation of ids and partitions must compute.
+"""Writes `docs/vectors.json`: what every implementation of ids, partitions and hashes must compute.
 
 Run once: `python -m tests.support.make_vectors`.  What is in the file holds for ever, as jobs are
 stored under it, so an existing file is not overwritten.  To add a case, move the file away, run,
@@ -20,6 +20,7 @@ from redjob.partitions import (
     rendezvous,
     slot_range,
 )
+from redjob.payload import body_hash, canonical
 
 VECTORS = Path(__file__).parents[2] / "docs" / "vectors.json"
 
@@ -68,6 +69,19 @@ _DRAWS = [
     (1_790_000_000_000, 16_383, (1 << 60) - 1),
     ((1 << 48) - 1, 1, 1 << 59),
 ]
+_BODIES = [
+    ("app.send_email", "email", '{"user_id":"u1","template":"welcome"}'),
+    ("app.send_email", "email", ' { "template" : "welcome",\n"user_id" : "u1" } '),
+    ("app.send_email", "bulk", '{"user_id":"u1","template":"welcome"}'),
+    ("app.send", "_email", "{}"),
+    ("app.send_", "email", "{}"),
+    ("t", "q", '{"b":[{"z":1,"a":2},[]],"a":{"d":null,"c":true}}'),
+    ("t", "q", '{"z":1,"Z":2,"10":3,"9":4,"":5,"ü":6}'),
+    ("t", "q", '{"😀":1,"\\uffee":2}'),
+    ("t", "q", '{"s":"Gr\\u00fc\\u00dfe 🚀 \\n\\t\\"\\\\ \\u0000 \\u007f \\/ <&>"}'),
+    ("t", "q", '{"n":[0,-1,9007199254740993,123456789012345678901234567890]}'),
+    ("t", "q", '{"f":[1.0,-0.0,0.1,1.5e-7,1E2,1e20,1e300]}'),
+]
 _NODES = ["0a1b2c3d4e5f6071", "1122334455667788", "9f8e7d6c5b4a3928", "node-ü"]
 
 
@@ -76,7 +90,7 @@ Case = dict[str, object]
 
 def build() -> dict[str, list[Case]]:
     """Return the vectors, by the name of the function, as the code computes them now."""
-    return {**_partition_cases(), **_id_cases()}
+    return {**_partition_cases(), **_id_cases(), **_body_cases()}
 
 
 def _partition_cases() -> dict[str, list[Case]]:
@@ -141,6 +155,21 @@ def _id_cases() -> dict[str, list[Case]]:
             }
             for job_id in job_ids
         ],
+    }
+
+
+def _body_cases() -> dict[str, list[Case]]:
+    return {
+        "body_hash": [
+            {
+                "task": task,
+                "queue": queue,
+                "payload": payload,
+                "canonical": canonical(payload.encode()).decode(),
+                "body_hash": body_hash(task, queue, payload.encode()),
+            }
+            for task, queue, payload in _BODIES
+        ]
     }
 
 

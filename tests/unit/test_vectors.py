@@ -54,6 +54,16 @@ def test_fire_ids_follow_from_their_written_rule_and_have_the_slot_of_the_schedu
         assert case["id"] == uuid_by_the_rule("\0".join(parts), case["schedule_id"][-4:])
 
 
+def test_body_hashes_follow_from_their_written_rule(text: str) -> None:
+    cases = json.loads(text)["body_hash"]
+    for case in cases:
+        parts = (case["task"], case["queue"], case["canonical"])
+        assert case["body_hash"] == sha256("\0".join(parts).encode()).hexdigest()[:32]
+        assert json.loads(case["canonical"]) == json.loads(case["payload"])
+        assert all(keys == sorted(keys) for keys in keys_of_objects(case["canonical"]))
+    assert len({case["body_hash"] for case in cases}) == len(cases) - 1, "two payloads are equal"
+
+
 def test_every_id_is_a_valid_uuid_in_its_slot_and_no_two_are_equal(text: str) -> None:
     vectors = json.loads(text)
     names = {"new_id": 7, "keyed_job_id": 8, "schedule_id": 8, "fire_job_id": 8}
@@ -72,3 +82,10 @@ def uuid_by_the_rule(source: str, slot: str | None = None) -> str:
     digits = digest[:16].hex()
     variant = "89ab"[int(digits[16], 16) % 4]
     return str(UUID(f"{digits[:12]}8{digits[13:16]}{variant}{digits[17:28]}{slot}"))
+
+
+def keys_of_objects(text: str) -> list[list[str]]:
+    """Return the keys of every object in a JSON text, as they stand there."""
+    found: list[list[str]] = []
+    json.loads(text, object_pairs_hook=lambda pairs: found.append([key for key, _ in pairs]))
+    return found
