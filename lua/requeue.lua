@@ -16,7 +16,7 @@
 -- KEYS[14..] job      redjob:{p}:job:<id>       string
 -- ARGV[1] tag         request id
 -- ARGV[2] run_id      of the server, as read when the connection was made
--- ARGV[3] lease_ms    the grace after a silence, as in reclaim
+-- ARGV[3] lease_ms    the grace after a silence, as in reclaim; '' from a worker: it does not count as a sweeper
 -- ARGV[4..] entry     per job: the entry that was read and never begun, or ''
 -- Returns: OK, seq, durable_seq, now_ms, codes; or GRACE, until_ms
 --   codes: D new entry, A nothing to do (it is where it should be), N no record, B damaged key

@@ -42,7 +42,6 @@ class Strays:
         self._queues = place.queues
         self._more = more  # tells that a partition has work
         self._background = background
-        self._grace_ms = place.lease_ms
         self._releasing: set[int] = set()
         self._stale: dict[int, set[str]] = {}
 
@@ -99,7 +98,7 @@ class Strays:
                 by_queue.setdefault(queue, []).append(stray)
         for queue, found in by_queue.items():
             jobs = [(stray.id, "") for stray in found]
-            call = requeue(part, queue, jobs, grace_ms=self._grace_ms, tag=new_token())
+            call = requeue(part, queue, jobs, grace_ms=None, tag=new_token())
             codes = (await self._store.call(call)).codes
             for stray, code in zip(found, codes, strict=True):
                 if code == "D":

@@ -40,16 +40,25 @@ def reclaim(
 
 
 def requeue(
-    part: PartitionKeys, queue: str, jobs: Sequence[tuple[str, str]], *, grace_ms: int, tag: str
+    part: PartitionKeys,
+    queue: str,
+    jobs: Sequence[tuple[str, str]],
+    *,
+    grace_ms: int | None,
+    tag: str,
 ) -> Call[Codes]:
-    """Give jobs of one queue, as (id, entry never begun or ""), a new entry. D new, A as it should be, N, B."""
+    """Give jobs of one queue, as (id, entry never begun or ""), a new entry. D new, A as it should be, N, B.
+
+    grace_ms None is a worker's call: only those of a sweeper say that one is there.
+    """
     q = part.queue(queue)
     keys = [
         part.meta, part.journal, part.dispatched, part.runs, q.due, q.ready, q.held, q.dead,
         q.flow, q.stream, q.bell, part.waiting, part.running,
         *[part.job(job_id) for job_id, _ in jobs],
     ]  # fmt: skip
-    args: list[Arg] = [tag, "", grace_ms, *[entry for _, entry in jobs]]
+    lease_ms: Arg = "" if grace_ms is None else grace_ms
+    args: list[Arg] = [tag, "", lease_ms, *[entry for _, entry in jobs]]
     return Call("requeue", part, keys, args, read_codes, run_id_at=1)
 
 

@@ -6,8 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
-from redjob.calls import jobs, sweep
-from redjob.errors import Grace
+from redjob.calls import jobs
 from redjob.ids import new_token
 from redjob.keys import workers_key
 from redjob.model import JobState
@@ -209,19 +208,12 @@ async def test_a_job_in_no_place_gets_a_new_entry_and_a_log_line(
         async def quick() -> int:
             return 1
 
-        grace_is_over = False
-        while not grace_is_over:  # of a new namespace: as a sweeper does that has been there
-            try:
-                call = sweep.reclaim(shop.part, [], grace_ms=1, tag=new_token())
-                await shop.store.call(call)
-                grace_is_over = True
-            except Grace:
-                await asyncio.sleep(0.01)
         job = await quick.aenqueue()
         await shop.redis.hdel(shop.part.dispatched, job.id)
         shop.work()
         assert await job.result() == 1
         assert extra_starts(caplog) == [(job.id, 0, "entry_lost")]
+        assert await shop.redis.hget(shop.part.meta, "seen_ms") is None, "there is no sweeper"
 
 
 async def test_entries_that_are_not_ours_are_settled_and_stop_nothing(
