@@ -87,7 +87,7 @@ def test_who_moves_jobs_waits_until_an_owner_has_checked_a_restarted_server(
 
 def test_who_moves_jobs_is_known_by_its_script() -> None:
     movers = {_SAMPLES[n].script for n in _MOVERS}
-    assert movers == {"fire", "release", "take", "begin", "reclaim", "requeue"}
+    assert movers == {"fire", "release", "take", "begin", "reclaim", "requeue", "lose"}
 
 
 def test_clients_and_ends_of_attempts_do_not_wait_for_an_owner(world: World) -> None:
