@@ -19,12 +19,14 @@
 -- @include lib/gate
 -- @include lib/now
 -- @include lib/journal
+-- @include lib/intact
 
 local asker = ARGV[2]
 if asker == '' then asker = nil end
 local refused = gate(asker)
 if refused then return { refused } end
 redis.call('XDEL', KEYS[2], '0-1') -- deletes nothing and lets the writes below through at maxmemory
+check_intact(KEYS[4], KEYS[3], KEYS[5], KEYS[6])
 local worker = ARGV[3]
 local lease_until = string.format('%.0f', now_ms + tonumber(ARGV[4]))
 local codes, attempts, lines, settled = {}, {}, {}, {}
@@ -59,7 +61,7 @@ for i = 5, #ARGV, 2 do codes[#codes + 1] = start(ARGV[i], ARGV[i + 1]) end
 if #settled > 0 then
   redis.call('XACK', KEYS[8], 'workers', unpack(settled))
   local gone = redis.call('XDEL', KEYS[8], unpack(settled))
-  if gone > 0 then redis.call('HINCRBY', KEYS[7], 'depth', -gone) end -- -0 is no integer to Redis 7
+  if gone > 0 then redis.pcall('HINCRBY', KEYS[7], 'depth', -gone) end -- -0 is no integer to Redis 7
 end
 if #lines > 0 then journal('take', ARGV[1], lines, 'worker', worker) end
 return { 'OK', seq, durable_seq, now_ms, table.concat(codes), attempts }

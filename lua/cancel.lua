@@ -31,6 +31,7 @@
 local refused = gate()
 if refused then return { refused } end
 write_when_full()
+redis.call('HLEN', KEYS[4]) -- damaged, it must stop the call here and not half way
 local tag, job = ARGV[1], KEYS[14]
 local id = string.sub(job, -36)
 local function reply(code, detail) return { 'OK', seq, durable_seq, now_ms, code, detail or '' } end

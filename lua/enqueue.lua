@@ -106,7 +106,7 @@ end
 if n > 0 then
   redis.call('MSET', unpack(records))
   journal('enqueue', tag, lines)
-  if #keyed > 0 then redis.call('HDEL', KEYS[3], unpack(keyed)) end -- the key's window is over: a new life
+  if #keyed > 0 then redis.pcall('HDEL', KEYS[3], unpack(keyed)) end -- the key's window is over: a new life
 else
   write_when_full() -- the repeat of what was accepted is answered at maxmemory too
   journal('again', tag, lines)

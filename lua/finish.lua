@@ -35,6 +35,7 @@
 -- @include lib/move
 -- @include lib/late
 -- @include lib/hand_back
+-- @include lib/intact
 
 local OUTCOMES = { C = true, R = true, Z = true, B = true, F = true, X = true }
 local refused = gate()
@@ -54,12 +55,12 @@ for q = 1, queues do
     finished = KEYS[6], dispatched = KEYS[9] }
 end
 write_when_full()
+check_intact(KEYS[3], KEYS[5], KEYS[6], KEYS[9])
 local runs = redis.call('HMGET', KEYS[4], unpack(ids))
 local cancels = redis.call('HLEN', KEYS[7]) > 0
 local asked = cancels and redis.call('HMGET', KEYS[7], unpack(ids)) or {}
 local waited = redis.call('EXISTS', KEYS[12]) == 1
 local moved, buried, late, graves, ended, states, unlink, lines = {}, {}, {}, {}, {}, {}, {}, {}
-
 
 local function bury(id, job, state, attempt, stub)
   local same, n = ending(state, attempt, tag), #buried + 1
@@ -75,8 +76,7 @@ for i = 1, #ids do
   local outcome, attempt, head, number = ARGV[at + 1], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
   local data, stub, place = ARGV[at + 6], ARGV[at + 7], places[tonumber(ARGV[at + 2])]
   local id, job, result = ids[i], KEYS[jobs_at + i * 2 - 1], KEYS[jobs_at + i * 2]
-  local code = 'M'
-  local rest
+  local code, rest = 'M', nil
   if runs[i] ~= attempt .. ' ' .. worker then
     code = judge_late(place, id, runs[i], job, outcome, attempt, head, tag)
   end

@@ -84,5 +84,5 @@ if #gone > 0 then
   redis.call('ZREM', KEYS[4], unpack(gone)) -- last: a job is never in no place
 end
 local first = redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')
-redis.call('ZADD', KEYS[3], first[2] or '+inf', queue)
+failed(redis.pcall('ZADD', KEYS[3], first[2] or '+inf', queue)) -- what has fired has fired
 return { 'OK', seq, durable_seq, now_ms, table.concat(codes), flow and flow.depth or 0, first[2] or '' }

@@ -24,10 +24,12 @@
 -- @include lib/journal
 -- @include lib/full
 -- @include lib/failed
+-- @include lib/intact
 
 local refused = gate()
 if refused then return { refused } end
 write_when_full()
+check_intact(KEYS[3], KEYS[5], KEYS[8], KEYS[9])
 local tag, worker = ARGV[1], ARGV[2]
 local lease_until = string.format('%.0f', now_ms + tonumber(ARGV[3]))
 local queues = tonumber(ARGV[4])
@@ -42,7 +44,7 @@ local codes, leases, lines = {}, {}, {}
 local function adopt(i, queue, attempt, head)
   local id = ids[i]
   local job = KEYS[9 + queues * 2 + i]
-  if redis.call('GETRANGE', job, 0, 43) ~= head then return false end
+  if redis.pcall('GETRANGE', job, 0, 43) ~= head then return false end
   local past = redis.call('HGET', KEYS[5], id)
   local begun = past and tonumber(string.match(past, '^%d+')) or 0
   if begun ~= attempt - 1 then return false end

@@ -15,11 +15,13 @@
 -- @include lib/now
 -- @include lib/journal
 -- @include lib/full
+-- @include lib/failed
 -- @include lib/leave
 
 local refused = gate()
 if refused then return { refused } end
 write_when_full()
+redis.call('HLEN', KEYS[5]) -- damaged, it must stop the call here and not half way
 local tag, keep_ms = ARGV[1], tonumber(ARGV[2])
 local codes, gone, graves, unlink, lines = {}, {}, {}, {}, {}
 
@@ -33,7 +35,8 @@ local function drop(id, job, result, stub)
   local attempt = string.match(redis.call('HGET', KEYS[4], id) or '0', '^%d+')
   graves[#graves + 1] = id
   graves[#graves + 1] = tombstone('F', attempt, tag)
-  lines[#lines + 1] = id .. ' ' .. redis.call('GETRANGE', job, 9, 18) .. ' F ' .. attempt
+  local home = redis.pcall('GETRANGE', job, 9, 18)
+  lines[#lines + 1] = id .. ' ' .. (failed(home) and '' or home) .. ' F ' .. attempt
   if stub == '' or not drop_record(job, stub) then unlink[#unlink + 1] = job end
   unlink[#unlink + 1] = result
   gone[#gone + 1] = id

@@ -31,6 +31,7 @@
 -- @include lib/leave
 -- @include lib/move
 -- @include lib/grace
+-- @include lib/intact
 
 local refused = gate(ARGV[2])
 if refused then return { refused } end
@@ -40,6 +41,7 @@ if until_ms > now_ms then return { 'GRACE', until_ms } end
 
 local tag, queues = ARGV[1], tonumber(ARGV[4])
 local first, jobs_at = 4 + queues, 11 + queues * 2 -- ARGV and KEYS before the first job
+if #ARGV > first then check_intact(KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]) end
 local codes, left, ended, states, lines = {}, {}, {}, {}, {}
 local places = {}
 for q = 1, queues do
@@ -89,6 +91,6 @@ if #lines > 0 then
   redis.call('ZREM', KEYS[3], unpack(left))
   redis.call('HDEL', KEYS[4], unpack(left))
   redis.call('HDEL', KEYS[7], unpack(left))
-  redis.call('HDEL', KEYS[8], unpack(left))
+  redis.pcall('HDEL', KEYS[8], unpack(left)) -- pcall: only people look at progress
 end
 return { 'OK', seq, durable_seq, now_ms, table.concat(codes) }

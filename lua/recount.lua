@@ -12,6 +12,7 @@
 
 local refused = gate()
 if refused then return { refused } end
+local before = tonumber(redis.call('HGET', KEYS[3], 'depth')) or 0
 local settled = {}
 for _, entry in ipairs(ARGV) do
   local found = redis.call('XRANGE', KEYS[4], entry, entry)[1]
@@ -23,7 +24,6 @@ if #settled > 0 then
   redis.call('XACK', KEYS[4], 'workers', unpack(settled))
   redis.call('XDEL', KEYS[4], unpack(settled))
 end
-local before = tonumber(redis.call('HGET', KEYS[3], 'depth')) or 0
 local depth = redis.call('XLEN', KEYS[4])
 if depth ~= before then redis.call('HSET', KEYS[3], 'depth', depth) end
 return { 'OK', seq, durable_seq, now_ms, before, depth, #settled }

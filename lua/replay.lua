@@ -23,6 +23,8 @@ if refused then return { refused } end
 check_journal()
 local tag, queue = ARGV[1], ARGV[2]
 local id = string.sub(KEYS[7], -36)
+redis.call('ZCARD', KEYS[4])
+local home = redis.call('GETRANGE', KEYS[7], 9, 18)
 local died = redis.call('ZSCORE', KEYS[5], id)
 local past = redis.call('HGET', KEYS[6], id) or '0  '
 local attempt, changed = string.match(past, '^(%d+) (%S*)')
@@ -30,12 +32,12 @@ local code = 'S'
 if not died then
   if changed == tag then code = '=' else code = 'A' end
 elseif tonumber(died) ~= tonumber(ARGV[3]) then code = 'C'
-elseif redis.call('EXISTS', KEYS[7]) == 0 then code = 'N' end
+elseif home == '' then code = 'N' end
 if code == 'S' then
   redis.call('ZADD', KEYS[3], 'LT', now_ms, queue)
   redis.call('ZADD', KEYS[4], now_ms, id)
   redis.call('HSET', KEYS[6], id, attempt .. ' ' .. tag .. ' ' .. ARGV[4])
-  journal('replay', tag, { id .. ' ' .. redis.call('GETRANGE', KEYS[7], 9, 18) .. ' S ' .. attempt .. ' ' ..
+  journal('replay', tag, { id .. ' ' .. home .. ' S ' .. attempt .. ' ' ..
     string.format('%.0f', now_ms) .. ' ' .. queue .. ' ' .. ARGV[4] })
   redis.call('ZREM', KEYS[5], id)
   redis.call('UNLINK', KEYS[8])

@@ -29,10 +29,12 @@
 -- @include lib/flow
 -- @include lib/dispatch
 -- @include lib/grace
+-- @include lib/intact
 
 local refused = gate(ARGV[2])
 if refused then return { refused } end
 check_journal()
+check_intact(KEYS[13], KEYS[3], KEYS[4], KEYS[12])
 local until_ms = grace(ARGV[3])
 if until_ms > now_ms then return { 'GRACE', until_ms } end
 
@@ -46,10 +48,12 @@ local codes, lines, settled = {}, {}, {}
 for i = 1, #KEYS - 13 do
   local job, old = KEYS[13 + i], ARGV[3 + i]
   local id = string.sub(job, -36)
-  local doc = redis.call('GET', job)
+  local doc = redis.pcall('GET', job)
   local named = redis.call('HGET', KEYS[3], id)
   local code = 'A'
-  if not doc or string.sub(doc, 1, 9) == '{"state":' then
+  if failed(doc) then
+    code = 'B'
+  elseif not doc or string.sub(doc, 1, 9) == '{"state":' then
     code = 'N'
   elseif named then
     local there = redis.call('XRANGE', KEYS[10], named, named)[1]
@@ -71,7 +75,7 @@ end
 if #settled > 0 then
   redis.call('XACK', KEYS[10], 'workers', unpack(settled))
   local gone = redis.call('XDEL', KEYS[10], unpack(settled))
-  if gone > 0 then redis.call('HINCRBY', KEYS[9], 'depth', -gone) end -- -0 is no integer to Redis 7
+  if gone > 0 then redis.pcall('HINCRBY', KEYS[9], 'depth', -gone) end -- -0 is no integer to Redis 7
 end
 if #lines > 0 then journal('requeue', ARGV[1], lines) end
 return { 'OK', seq, durable_seq, now_ms, table.concat(codes) }

@@ -9,7 +9,7 @@ local function judge_late(at, id, runs_now, job, outcome, attempt, head, tag)
   if string.match(past, '^%d+ (%S+)') == tag then return '=' end
   if runs_now then return 'L' end
   if redis.call('EXISTS', job) == 0 then return 'N' end
-  if outcome ~= 'C' or redis.call('GETRANGE', job, 0, 43) ~= head then return 'L' end
+  if outcome ~= 'C' or redis.pcall('GETRANGE', job, 0, 43) ~= head then return 'L' end
   if tonumber(string.match(past, '^%d+')) < tonumber(attempt) - 1 then return 'L' end
   if score_of(at.dead, id) then return string.find(past, '"dead":"crash"', 1, true) and 'V' or 'L' end
   if redis.call('HEXISTS', at.dispatched, id) == 1 then return 'V' end
