@@ -14,9 +14,9 @@ from redjob.keys import PartitionKeys
 from redjob.model import DEFAULT_PRIORITY, DEFAULT_TENANT
 
 
-def server_time() -> Query[float]:
+def server_time(part: PartitionKeys) -> Query[float]:
     """Read the server's clock: wall ms with its microseconds as a fraction."""
-    return Query(None, [("TIME",)], lambda raw: int(raw[0][0]) * 1000 + int(raw[0][1]) / 1000)
+    return Query(part, [("TIME",)], lambda raw: int(raw[0][0]) * 1000 + int(raw[0][1]) / 1000)
 
 
 class Pulse(NamedTuple):

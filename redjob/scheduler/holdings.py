@@ -28,9 +28,11 @@ _CLOSING: tuple[tuple[type[RedjobError], str], ...] = (
 class Holdings:
     """Who is open, and what was known of those that were closed."""
 
-    def __init__(self, outage: Outage, *, on_fenced: Callable[[int], None]) -> None:
+    def __init__(
+        self, outage: Outage, known: dict[int, Known], *, on_fenced: Callable[[int], None]
+    ) -> None:
         self.opened: dict[int, PartitionOwner] = {}
-        self.known: dict[int, Known] = {}
+        self.known = known
         self.held: frozenset[int] = frozenset()
         self.work = asyncio.Event()  # something is held and not open
         self.on_change: Callable[[], None] = lambda: None  # the set of open partitions is another
@@ -47,15 +49,21 @@ class Holdings:
         """Partitions that are held and wait to be taken over."""
         return self.held - self.opened.keys()
 
-    def follow(self, held: frozenset[int]) -> None:
-        """Adopt what the lease holds; the rest is closed at once."""
+    def follow(self, held: frozenset[int], *, still_held: frozenset[int]) -> None:
+        """Adopt what the lease holds on this server; the rest is closed at once.
+
+        `still_held` is what the node holds on any server: what is in there has only moved.
+        """
+        if held == self.held:
+            return
         lost = [owner for index, owner in self.opened.items() if index not in held]
         if lost:
             log.info("partitions_closed partitions=%s cause=lease", _list(lost))
         for owner in lost:
             self._close(owner)
-            if not self._outage.is_away:  # handed over: what becomes of it, the next owner tells
-                del self.known[owner.part.index]
+            index = owner.part.index
+            if index not in still_held and not self._outage.is_away:
+                del self.known[index]  # handed over: what becomes of it, the next owner tells
         self.held = held
         self._tell()
 

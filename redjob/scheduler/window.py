@@ -14,6 +14,7 @@ from redjob.calls.owner_reads import all_queues, server_time, waiting
 from redjob.calls.reads import Due, Query, peek_due
 from redjob.clock import Clock
 from redjob.config import SchedulerConfig
+from redjob.keys import PartitionKeys
 from redjob.scheduler.exchange import Exchange
 from redjob.scheduler.holdings import Holdings
 from redjob.scheduler.owner import PartitionOwner, Slot
@@ -49,14 +50,16 @@ class Window:
 
     async def step(self) -> float:
         """Move all windows on, and look at what waits in ready."""
-        await self.read_clock()
-        await self.fill(self._holdings.owners)
+        owners = self._holdings.owners
+        if owners:
+            await self.read_clock(owners[0].part)
+            await self.fill(owners)
         return _EVERY_S
 
-    async def read_clock(self) -> None:
+    async def read_clock(self, part: PartitionKeys) -> None:
         """Compare the clocks. Raises StoreUnavailable."""
         sent = self._clock.monotonic()
-        now_ms = await self._exchange.store.query(server_time(), deadline_s=0.0)
+        now_ms = await self._exchange.store.query(server_time(part), deadline_s=0.0)
         self._server.learn(now_ms, sent=sent, received=self._clock.monotonic(), exact=True)
 
     async def fill(self, owners: Sequence[PartitionOwner]) -> None:

@@ -115,6 +115,11 @@ class AsyncStore:
         """Whether one command may read keys of all partitions: everywhere but on a cluster."""
         return self.settings.topology != "cluster"
 
+    @property
+    def servers(self) -> list[Address]:
+        """Every server that holds jobs, as far as is known."""
+        return self._nodes.routes.primaries
+
     def server_of(self, part: PartitionKeys) -> Address | None:
         """The server of a partition as far as is known: the same for all on a single Redis."""
         return self._nodes.routes.of(part.slot)

@@ -9,8 +9,10 @@ from redjob.calls.reads import Query
 from redjob.errors import NotReady, PartitionMismatch, ServerUnsuitable
 from redjob.keys import Keyspace, meta_key
 from redjob.partitions import validate_partitions
+from redjob.store.settings import StoreSettings
 
 DEFAULT_PARTITIONS = 16  # on a single Redis
+CLUSTER_PARTITIONS = 64
 
 
 class NamespaceMeta(NamedTuple):
@@ -46,6 +48,11 @@ def open_query(namespace: str, partitions: int) -> Query[NamespaceMeta]:
         *read.commands,
     ]
     return Query(None, commands, lambda raw: read.read(raw[2:]))  # type: ignore[arg-type]
+
+
+def default_partitions(settings: StoreSettings) -> int:
+    """Return how many partitions a new namespace gets."""
+    return CLUSTER_PARTITIONS if settings.topology == "cluster" else DEFAULT_PARTITIONS
 
 
 def keyspace_from(namespace: str, meta: NamespaceMeta, asked: int | None) -> Keyspace:
