@@ -73,6 +73,6 @@ if #gone > 0 then
     for place = k, k + 2 do redis.pcall('ZREM', KEYS[place], unpack(gone)) end
   end
   redis.pcall('ZREM', KEYS[4], unpack(gone))
-  for _, place in ipairs({ 3, 5, 6, 7, 8 }) do redis.call('HDEL', KEYS[place], unpack(gone)) end
+  for _, place in ipairs({ 3, 5, 6, 7, 8 }) do redis.pcall('HDEL', KEYS[place], unpack(gone)) end
 end
 return { 'OK', seq, durable_seq, now_ms, table.concat(codes) }

@@ -148,10 +148,20 @@ def recount(world: World) -> Batch:
     return Batch(found[1:], sweep.recount(world.part, QUEUE, entries))
 
 
+def lose(world: World) -> Batch:
+    """One that waits, one that runs no more, one whose entry carries its record."""
+    found = [world.scheduled(), world.running(lease_ms=1), world.dispatched()]
+    world.cancel(found[1])
+    world.advance(1)
+    world.redis.delete(*[world.part.job(job.id) for job in found])
+    ids = [job.id for job in found]
+    return Batch(found, sweep.lose(world.part, [QUEUE], ids, tag=world.tag()))
+
+
 BATCHES: dict[str, Maker] = {
     maker.__name__: maker
     for maker in (
         enqueue_over_the_limit, enqueue_a_key_again, fire, park, release, take, begin, heartbeat,
-        finish, finish_late, reclaim, requeue, purge, recount,
+        finish, finish_late, reclaim, requeue, purge, recount, lose,
     )
 }  # fmt: skip

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 REGISTERED = (rows_running, rows_waiting)  # by being imported
 DAMAGE = "damage"
 _PLACES = {"due": "S", "stream": "D", "ready": "R", "running": "T", "dead": "F"}
-_ENDS = "CKX"
+_ENDS = "CKXL"  # L: lost
 
 
 def damage(world: World, key: str) -> None:
@@ -45,7 +45,8 @@ def places_of(state: State, job: Job) -> set[str]:
     """Letters of the places, and of the end, that a state shows for a job."""
     found = {_PLACES[place.partition(":")[0]] for place in View(state).places().get(job.id, [])}
     grave = state.get(f"finished/{job.id}")
-    return found | ({str(grave)[0]} if grave is not None else set())
+    lost = {"L"} if f"lost/{job.id}" in state else set[str]()
+    return found | lost | ({str(grave)[0]} if grave is not None else set())
 
 
 def last_word(state: State, seq_before: int, job: Job) -> str:
