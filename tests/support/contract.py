@@ -13,6 +13,8 @@ _REFUSED = re.compile(r"return \{ '([A-Z]{4,})'")
 _INDEX = re.compile(r"(?<!\w)(KEYS|ARGV)\[(\d+)\]")
 _FROM = re.compile(r"unpack\((KEYS|ARGV), (\d+)\)|#(KEYS|ARGV) - (\d+)")
 _GROUP = re.compile(r"(?:then )?(?P<names>[a-z_]+(?: [a-z_]+)*)\s+of each (?P<what>queue|id)")
+_RETURNS = re.compile(r"^-- Returns:.*?(?=^-- (?:Refuses|@include))", re.MULTILINE | re.DOTALL)
+_CODES = re.compile(r"\bcodes?(?:, a letter a job)?: (?P<listed>.*)")
 _PER_JOB = re.compile(r"(?:per job|names, then per job): (?P<names>[a-z_]+(?: [a-z_]+)*)")
 
 
@@ -87,6 +89,14 @@ def refusals_in(source: str) -> set[str]:
         if gated[1]:
             found.add("HOLD")
     return found
+
+
+def declared_codes(source: str) -> set[str]:
+    """The letters that a script can answer for a job, by its header."""
+    told = _RETURNS.search(source)
+    text = re.sub(r"\n--\s+", " ", told[0]) if told else ""
+    codes = _CODES.search(re.sub(r"\([^)]*\)", "", text))
+    return set(re.findall(r"(?:^|, )([A-Z=]) \w", codes["listed"])) if codes else set()
 
 
 def _key(text: str) -> Key:
