@@ -28,6 +28,7 @@ from redjob.submit import (
     JobSpec,
     Submitter,
     draft_of,
+    patience_with,
     was_created,
     with_job,
 )
@@ -179,17 +180,24 @@ class AsyncClient:
         store = self._store
         keys = await store.open()  # first: only a connection knows the server's clock
         job, call = self._submitter.call(keys, draft, store.now_ms())
+        patience_s = patience_with(draft, one_server=store.is_one_server)
         try:
-            reply = await store.call(call)
+            reply = await store.call(call, deadline_s=patience_s)
         except StoreUnavailable as error:
-            raise with_job(error, job.id) from error
+            if patience_s is None:
+                raise with_job(error, job.id) from error
+            going_on = self._submitter.go_on(keys, draft, store.now_ms(), job, call, error)
+            job, call, reply = await self._run(going_on)
         created = was_created(draft, job, reply.codes, reply.found.get(0), again=call.repeated)
         return AsyncJob(self, job.id, draft.plan.queue, created=created)
 
     async def submit_many(self, drafts: list[Draft | RedjobError]) -> list[EnqueueResult[AsyncJob]]:
         """Enqueue what is checked already; an error among it is its own answer. As `enqueue_many`."""
         keys = await self._store.open()
-        packer = Packer(keys, self._submitter, self._store.now_ms(), self._rng)
+        store = self._store
+        packer = Packer(
+            keys, self._submitter, store.now_ms(), self._rng, one_server=store.is_one_server
+        )
         return [
             EnqueueResult(AsyncJob(self, verdict.id, verdict.queue, created=verdict.created))
             if isinstance(verdict, Accepted)
@@ -220,8 +228,9 @@ class AsyncClient:
         self, step: Step, ahead: deque[asyncio.Task[Any]], deadline_s: float | None
     ) -> object:
         match step:
-            case Ahead(call):
-                ahead.append(asyncio.create_task(self._store.call(call)))
+            case Ahead(call, patience_s):
+                calling = self._store.call(call, deadline_s=patience_s)
+                ahead.append(asyncio.create_task(calling))
                 return None
             case Reply():  # its patience began when it was sent
                 return await ahead.popleft()

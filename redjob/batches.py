@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import chain
+from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
 
 from redjob.calls.jobs import BATCH_BYTES, Enqueued, NewJob, enqueue
@@ -16,7 +17,16 @@ from redjob.errors import RedjobError, StoreUnavailable
 from redjob.ids import new_token
 from redjob.partitions import slot_range
 from redjob.steps import Ahead, Reply
-from redjob.submit import Draft, Plan, Submitter, record_of, was_created, with_job
+from redjob.submit import (
+    PATIENCE_S,
+    REDRAWS,
+    Draft,
+    Plan,
+    Submitter,
+    record_of,
+    was_created,
+    with_job,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,6 +49,7 @@ Verdict = Accepted | RedjobError
 Kind = tuple[int | None, str, str, int]  # partition (None: any), queue, tenant, priority
 JOBS_A_CALL = 250  # about 2 ms of script
 _UNDER_WAY = 2
+_GOLDEN = 0.382
 
 
 def enqueue_all(packer: Packer, drafts: Sequence[Draft | RedjobError]) -> Steps[list[Verdict]]:
@@ -48,7 +59,7 @@ def enqueue_all(packer: Packer, drafts: Sequence[Draft | RedjobError]) -> Steps[
     time no other is sent, as each would wait as long again: their jobs are answered as refused, and
     may be repeated.
     """
-    sender = _Sender(len(drafts))
+    sender = _Sender(packer, len(drafts))
     for place, draft in enumerate(drafts):
         if isinstance(draft, RedjobError):
             sender.verdicts[place] = draft
@@ -70,7 +81,8 @@ def enqueue_all(packer: Packer, drafts: Sequence[Draft | RedjobError]) -> Steps[
 class _Sender:
     """Sends batches, at most `_UNDER_WAY` at a time, and gathers the answers to their jobs."""
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, packer: Packer, jobs: int) -> None:
+        self._packer = packer
         self.verdicts: list[Verdict | None] = [None] * jobs
         self._sent: deque[tuple[Batch, Call[Enqueued]]] = deque()
         self._silent: StoreUnavailable | None = None
@@ -83,15 +95,21 @@ class _Sender:
             return
         call = batch.call()
         self._sent.append((batch, call))
-        yield Ahead(call)
+        yield Ahead(call, PATIENCE_S if batch.redraws_left else None)
 
     def settle(self, under_way: int) -> Steps[None]:
         """Wait for answers until no more than so many calls are under way."""
         while len(self._sent) > under_way:
             batch, call = self._sent.popleft()
             try:
-                reply: Enqueued = yield Reply(None if self._silent is None else 0.0)
+                reply: Enqueued = yield Reply(hurried=self._silent is not None)
             except StoreUnavailable as error:
+                other = None
+                if error.outcome == "refused" and not call.repeated and batch.redraws_left:
+                    other = self._packer.redrawn(batch)
+                if other is not None:
+                    yield from self.send(other)
+                    continue
                 self._silent = StoreUnavailable(error.reason, outcome="refused")
                 batch.fail(error, self.verdicts)
             except RedjobError as error:
@@ -103,11 +121,12 @@ class _Sender:
 class Batch:
     """Jobs of one call, each with its draft and its place in the caller's list."""
 
-    __slots__ = ("_drafts", "_jobs", "_part", "_places", "_plan", "_size", "_slots")
+    __slots__ = ("_drafts", "_jobs", "_part", "_places", "_size", "_slots", "plan", "redraws_left")
 
-    def __init__(self, part: PartitionKeys, slots: range, plan: Plan) -> None:
+    def __init__(self, part: PartitionKeys, slots: range, plan: Plan, redraws_left: int) -> None:
+        self.plan = plan
+        self.redraws_left = redraws_left
         self._part = part
-        self._plan = plan
         self._slots = slots
         self._jobs: list[NewJob] = []
         self._drafts: list[Draft] = []
@@ -131,9 +150,13 @@ class Batch:
         self._places.append(place)
         self._size += len(job.doc)
 
+    def items(self) -> Iterator[tuple[int, Draft, NewJob]]:
+        """Each job with its draft and its place."""
+        return zip(self._places, self._drafts, self._jobs, strict=True)
+
     def call(self) -> Call[Enqueued]:
         """The call that enqueues all of them."""
-        plan = self._plan
+        plan = self.plan
         return enqueue(self._part, plan.queue, plan.tenant, plan.priority, self._jobs, new_token())
 
     def answer(self, reply: Enqueued, again: bool, verdicts: list[Verdict | None]) -> None:
@@ -146,7 +169,7 @@ class Batch:
             except RedjobError as error:
                 verdicts[self._places[index]] = error
             else:
-                verdicts[self._places[index]] = Accepted(job.id, self._plan.queue, created)
+                verdicts[self._places[index]] = Accepted(job.id, self.plan.queue, created)
 
     def fail(self, error: RedjobError, verdicts: list[Verdict | None]) -> None:
         """Put the error of the whole call in the place of each job."""
@@ -162,11 +185,16 @@ class Packer:
     waits for the next round, and the first in the list is the first in Redis.
     """
 
-    def __init__(self, keys: Keyspace, submitter: Submitter, now_ms: int, rng: Random) -> None:
+    def __init__(
+        self, keys: Keyspace, submitter: Submitter, now_ms: int, rng: Random, *, one_server: bool
+    ) -> None:
         self._keys = keys
         self._submitter = submitter
         self._now_ms = now_ms
+        self._rng = rng
         self._next_part = rng.randrange(keys.partitions)
+        self._stride = _stride(keys.partitions)
+        self._redraws = 0 if one_server else REDRAWS
         self._rounds: list[dict[Kind, list[Batch]]] = [{}]
         self._seen: dict[str, int] = {}
 
@@ -183,6 +211,16 @@ class Packer:
             batch, full = self._batch(draft.plan, turn, self._keys.of_job(job_id), len(doc))
         batch.add(place, draft, NewJob(job_id, run_at_ms, doc))
         return full
+
+    def redrawn(self, batch: Batch) -> Batch:
+        """The same drafts in another partition, under other ids."""
+        part = self._rng.choice(self._keys.parts)
+        slots = slot_range(part.index, self._keys.partitions)
+        other = Batch(part, slots, batch.plan, batch.redraws_left - 1)
+        for place, draft, job in batch.items():
+            job_id = self._submitter.job_id(draft, other.next_slot)
+            other.add(place, draft, NewJob(job_id, job.run_at_ms, job.doc))
+        return other
 
     def rounds(self) -> Iterator[list[Batch]]:
         """The batches that `add` has not returned: all of one list go before those of the next."""
@@ -201,11 +239,20 @@ class Packer:
             return batches[-1], None
         # Only the first round may run ahead; a later one waits until all before it are answered.
         full = batches.pop() if batches and turn == 0 else None
-        batches.append(Batch(*self._place(part), plan))
+        redraws = self._redraws if part is None else 0
+        batches.append(Batch(*self._place(part), plan, redraws))
         return batches[-1], full
 
     def _place(self, part: PartitionKeys | None) -> tuple[PartitionKeys, range]:
         if part is None:
             part = self._keys.parts[self._next_part]
-            self._next_part = (self._next_part + 1) % self._keys.partitions
+            self._next_part = (self._next_part + self._stride) % self._keys.partitions
         return part, slot_range(part.index, self._keys.partitions)
+
+
+def _stride(partitions: int) -> int:
+    """Return a step that visits every partition, and another server each time: they lie in ranges."""
+    step = round(partitions * _GOLDEN) or 1
+    while gcd(step, partitions) != 1:
+        step += 1
+    return step

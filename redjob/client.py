@@ -33,6 +33,7 @@ from redjob.submit import (
     JobSpec,
     Submitter,
     draft_of,
+    patience_with,
     was_created,
     with_job,
 )
@@ -205,17 +206,24 @@ class Client:
         store = self._store
         keys = store.keys  # first: only a connection knows the server's clock
         job, call = self._submitter.call(keys, draft, store.now_ms())
+        patience_s = patience_with(draft, one_server=store.is_one_server)
         try:
-            reply = store.call(call)
+            reply = store.call(call, deadline_s=patience_s)
         except StoreUnavailable as error:
-            raise with_job(error, job.id) from error
+            if patience_s is None:
+                raise with_job(error, job.id) from error
+            going_on = self._submitter.go_on(keys, draft, store.now_ms(), job, call, error)
+            job, call, reply = self._run(going_on)
         created = was_created(draft, job, reply.codes, reply.found.get(0), again=call.repeated)
         return Job(self, job.id, draft.plan.queue, created=created)
 
     def submit_many(self, drafts: list[Draft | RedjobError]) -> list[EnqueueResult[Job]]:
         """Enqueue what is checked already; an error among it is its own answer. As `enqueue_many`."""
         keys = self._store.keys
-        packer = Packer(keys, self._submitter, self._store.now_ms(), self._rng)
+        store = self._store
+        packer = Packer(
+            keys, self._submitter, store.now_ms(), self._rng, one_server=store.is_one_server
+        )
         return [
             EnqueueResult(Job(self, verdict.id, verdict.queue, created=verdict.created))
             if isinstance(verdict, Accepted)
@@ -225,7 +233,7 @@ class Client:
 
     def _run(self, steps: Steps[T], *, deadline_s: float | None = None) -> T:
         """Drive steps: send what they yield, and give them the reply or the error."""
-        ahead: deque[tuple[Call[Any], Sent | None]] = deque()
+        ahead: deque[tuple[Ahead, Sent | None]] = deque()
         try:
             step = next(steps)
             while True:
@@ -242,16 +250,17 @@ class Client:
     def _take_step(
         self,
         step: Step,
-        ahead: deque[tuple[Call[Any], Sent | None]],
+        ahead: deque[tuple[Ahead, Sent | None]],
         deadline_s: float | None,
     ) -> object:
         match step:
             case Ahead(call):
-                ahead.append((call, self._store.send(call)))
+                ahead.append((step, self._store.send(call)))
                 return None
-            case Reply(patience_s):
-                call, sent = ahead.popleft()
-                return self._store.call(call, deadline_s=patience_s, sent=sent)
+            case Reply(hurried):
+                oldest, sent = ahead.popleft()
+                patience_s = 0.0 if hurried else oldest.patience_s
+                return self._store.call(oldest.call, deadline_s=patience_s, sent=sent)
             case Call():
                 return self._store.call(step, deadline_s=deadline_s)
             case _:

@@ -18,19 +18,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Send a call and go on: its reply is that of a later `Reply` step, the oldest first."""
+    """Send a call and go on: its reply is that of a later `Reply` step, the oldest first.
+
+    It is tried again for so many seconds; None is the store's own deadline.
+    """
 
     call: Call[Any]
+    patience_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Wait for the reply of the oldest call that was sent ahead, trying again for so many seconds.
+    """Wait for the reply of the oldest call that was sent ahead; hurried: try it no more."""
 
-    None is the store's own deadline.
-    """
-
-    deadline_s: float | None = None
+    hurried: bool = False
 
 
 Step = Call[Any] | Query[Any] | Ahead | Reply

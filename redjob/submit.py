@@ -23,6 +23,7 @@ from redjob.model import DEFAULT_PRIORITY, DEFAULT_TENANT, Options, Record
 from redjob.names import check_name
 from redjob.payload import body_hash, encode_payload
 from redjob.retry import Retry
+from redjob.steps import Ahead, Reply
 from redjob.validate import (
     check_horizon,
     check_key,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from redjob.calls.call import Call
     from redjob.clock import Clock
     from redjob.keys import Keyspace
+    from redjob.steps import Steps
 
 DEFAULT_QUEUE = "default"
 _NOTHING = msgspec.Raw(b"{}")
@@ -208,6 +210,10 @@ def own_options(options: EnqueueOptions) -> tuple[PlanOptions, str | None, int]:
     )
 
 
+PATIENCE_S = 0.1
+REDRAWS = 5  # then the last one has the usual patience
+
+
 class Submitter:
     """Makes ids and calls for the drafts of one namespace; threads may share it."""
 
@@ -228,6 +234,45 @@ class Submitter:
         part = keys.of_job(job.id)
         call = enqueue(part, plan.queue, plan.tenant, plan.priority, (job,), new_token())
         return job, call
+
+    def go_on(
+        self,
+        keys: Keyspace,
+        draft: Draft,
+        now_ms: int,
+        job: NewJob,
+        call: Call[Enqueued],
+        error: StoreUnavailable,
+    ) -> Steps[tuple[NewJob, Call[Enqueued], Enqueued]]:
+        """Go on with a call that had no answer: elsewhere if it was refused, else with the same id.
+
+        Raises StoreUnavailable, with the id of the last job that was tried.
+        """
+        for redraws_left in range(REDRAWS, -1, -1):
+            patience_s = PATIENCE_S if redraws_left else None
+            if error.outcome == "refused" and not call.repeated:
+                job, call = self.call(keys, draft, now_ms)
+            else:  # it may have got through: from here on only its own partition can tell
+                call.args[call.again_at] = "1"
+                patience_s = None
+            yield Ahead(call, patience_s)
+            try:
+                reply: Enqueued = yield Reply()
+            except StoreUnavailable as again:
+                error = again
+                if patience_s is None:
+                    break
+                continue
+            return job, call, reply
+        raise with_job(error, job.id) from error
+
+
+def patience_with(draft: Draft, *, one_server: bool) -> float | None:
+    """Return for how many seconds a partition may refuse a draft before another one is drawn.
+
+    None: the draft belongs where its key puts it, or all partitions are on the one server.
+    """
+    return None if one_server or draft.key is not None else PATIENCE_S
 
 
 def record_of(draft: Draft, now_ms: int) -> tuple[int, bytes]:

@@ -70,6 +70,11 @@ class SyncStore:
         pool = self._nodes.known(part.slot if part else None)
         return self._clock.wall_ms() if pool is None else pool.time.now_ms()
 
+    @property
+    def is_one_server(self) -> bool:
+        """Whether one command may read keys of all partitions: everywhere but on a cluster."""
+        return self.settings.topology != "cluster"
+
     def facts(self) -> list[ServerFacts]:
         """Ask each server that holds jobs about itself. Raises StoreUnavailable."""
         return self.query_each(facts_query())
@@ -111,7 +116,9 @@ class SyncStore:
         """Send a call and do not wait: `call` reads the reply, and tries again what failed here."""
         try:
             return self._send(call)
-        except (rx.RedisError, OSError, ConnectFailed):
+        except ConnectFailed:
+            return None
+        except (rx.RedisError, OSError):
             if call.again_at >= 0:
                 call.args[call.again_at] = "1"  # nobody knows how much of it was sent
             return None

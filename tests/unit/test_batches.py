@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -22,7 +23,7 @@ from redjob.ids import slot_of
 from redjob.keys import Keyspace
 from redjob.partitions import partition_of
 from redjob.steps import Ahead, Reply
-from redjob.submit import Draft, EnqueueOptions, Submitter, draft_of
+from redjob.submit import PATIENCE_S, REDRAWS, Draft, EnqueueOptions, Submitter, draft_of
 from redjob.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -55,29 +56,38 @@ def docs_of(call: Call[Any]) -> list[bytes]:
 class Redis:
     """Answers calls as the script would; notes how many were sent before an answer was awaited."""
 
-    def __init__(self, answer: Callable[[Call[Any]], Enqueued | RedjobError] | None = None) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Call[Any]], Enqueued | RedjobError] | None = None,
+        *,
+        one_server: bool = True,
+    ) -> None:
+        self.one_server = one_server
         self.calls: list[Call[Any]] = []
         self.under_way = 0
         self.most_under_way = 0
         self.patience: list[float | None] = []
+        self.hurried: list[bool] = []
         self.known: dict[str, bytes] = {}
         self._answered = 0
-        self._answer = answer or self._accept
+        self._answer = answer or self.accept
 
     def run(self, drafts: Sequence[Draft | RedjobError]) -> list[Verdict]:
-        packer = Packer(KEYS, Submitter("ns", ManualClock()), NOW_MS, Random(1))
+        submitter = Submitter("ns", ManualClock())
+        packer = Packer(KEYS, submitter, NOW_MS, Random(1), one_server=self.one_server)
         steps = enqueue_all(packer, list(drafts))
         try:
             step = next(steps)
             while True:
                 match step:
-                    case Ahead(call):
+                    case Ahead(call, patience_s):
                         self.calls.append(call)
+                        self.patience.append(patience_s)
                         self.under_way += 1
                         self.most_under_way = max(self.most_under_way, self.under_way)
                         step = steps.send(None)
-                    case Reply(patience_s):
-                        self.patience.append(patience_s)
+                    case Reply(hurried):
+                        self.hurried.append(hurried)
                         self.under_way -= 1
                         reply = self._answer(self.calls[self._answered])
                         self._answered += 1
@@ -93,7 +103,7 @@ class Redis:
             verdicts: list[Verdict] = stop.value
             return verdicts
 
-    def _accept(self, call: Call[Any]) -> Enqueued:
+    def accept(self, call: Call[Any]) -> Enqueued:
         codes, found = "", {}
         for index, job_id in enumerate(ids_of(call)):
             if job_id in self.known:
@@ -230,4 +240,50 @@ def test_after_silence_no_other_batch_is_sent_and_each_job_is_named() -> None:
         *ids_of(redis.calls[0]),
         *ids_of(redis.calls[1]),
     ]
-    assert redis.patience == [None, 0.0]
+    assert redis.hurried == [False, True]
+
+
+def part_of(call: Call[Any]) -> int:
+    assert call.part is not None
+    return call.part.index
+
+
+def test_batches_of_plain_jobs_visit_all_partitions_and_no_neighbours() -> None:
+    redis = Redis()
+    redis.run(plain(16 * JOBS_A_CALL))
+    visited = [part_of(call) for call in redis.calls]
+    assert sorted(visited) == list(range(16))
+    steps = {(after - before) % 16 for before, after in pairwise(visited)}
+    assert steps.isdisjoint({0, 1, 15})
+
+
+def test_on_a_cluster_a_partition_that_refuses_plain_jobs_is_left_for_another() -> None:
+    def answer(call: Call[Any]) -> Enqueued | RedjobError:
+        if part_of(call) == part_of(redis.calls[0]):
+            return StoreUnavailable("its primary is gone", outcome="refused")
+        return redis.accept(call)
+
+    redis = Redis(answer, one_server=False)
+    verdicts = accepted(redis.run(plain(3)))
+    assert len({part_of(call) for call in redis.calls}) == 2
+    assert [verdict.id for verdict in verdicts] == ids_of(redis.calls[-1])
+    assert ids_of(redis.calls[0]) != ids_of(redis.calls[-1])
+
+
+@pytest.mark.parametrize(
+    ("drafts", "outcome", "one_server"),
+    [(plain(3), "unknown", False), ([keyed("k")], "refused", False), (plain(3), "refused", True)],
+    ids=["may-have-got-through", "keyed", "one-server"],
+)
+def test_else_a_call_stays_where_it_is(drafts: list[Draft], outcome: str, one_server: bool) -> None:
+    redis = Redis(lambda _: StoreUnavailable("gone", outcome=outcome), one_server=one_server)
+    verdicts = redis.run(drafts)
+    assert len(redis.calls) == 1
+    assert all(isinstance(verdict, StoreUnavailable) for verdict in verdicts)
+
+
+def test_where_everything_refuses_the_last_try_has_the_usual_patience() -> None:
+    redis = Redis(lambda _: StoreUnavailable("gone", outcome="refused"), one_server=False)
+    [verdict] = redis.run(plain(1))
+    assert isinstance(verdict, StoreUnavailable)
+    assert redis.patience == [PATIENCE_S] * REDRAWS + [None]
