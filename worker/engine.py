@@ -13,7 +13,7 @@ from redjob.keys import PartitionKeys
 from redjob.store.sync import SyncStore
 from redjob.worker.answers import tell_lease_lost
 from redjob.worker.attempt import Attempt, Cause
-from redjob.worker.fetch import TAKERS, Fetcher
+from redjob.worker.fetch import Fetcher
 from redjob.worker.finish import Reporter
 from redjob.worker.heartbeat import Heartbeat
 from redjob.worker.intake import Intake
@@ -72,7 +72,8 @@ class Engine:
         """Start all loops."""
         self.heart.start()
         self._takers = [
-            self._supervised(f"take-{number}", self.fetcher.run_taker) for number in range(TAKERS)
+            self._supervised(f"take-{number}", self.fetcher.run_taker)
+            for number in range(self.fetcher.takers)
         ]
         self._tasks = [
             self._supervised("look", self._look),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -12,12 +13,13 @@ from redjob.calls.work_reads import work_waiting
 from redjob.errors import Hold, NotReady, Rebuilding, RedjobError, StoreUnavailable
 from redjob.ids import new_token
 from redjob.keys import PartitionKeys
+from redjob.store.routes import Address
 from redjob.worker.slots import Slots
 from redjob.worker.workplace import Workplace
 
 log = logging.getLogger("redjob.worker")
 
-TAKERS = 2  # takes under way at once: Redis works at one while Python works at the other
+TAKERS = 2  # takes under way at a server: Redis works at one while Python works at the other
 MOST = 128  # jobs a take: about 2 ms of script
 _REPLY_FULL = 1 << 19  # bytes of records: take may have stopped for the size of its reply
 _FIRST_PAUSE_S = 0.05
@@ -80,6 +82,11 @@ class Fetcher:
         self.stopping = True
         self._slots.changed.set()
 
+    @property
+    def takers(self) -> int:
+        """How many `run_taker` are of use."""
+        return TAKERS * len(self._store.servers)
+
     async def run_taker(self) -> None:
         """Take jobs until stopped; several of these may run at once."""
         while await self.take_next():
@@ -92,7 +99,7 @@ class Fetcher:
                 return False
             self._slots.changed.clear()
             await self._slots.changed.wait()
-        room = 0 if self.stopping else self._slots.reserve(MOST)
+        room = 0 if self.stopping else self._slots.reserve(self._most)
         self._busy.add(index)
         used = 0
         try:
@@ -107,19 +114,20 @@ class Fetcher:
         self.last_tick = self._clock.monotonic()
         if self.stopping or not self._slots.free:
             return
-        try:
-            waits = await self._store.query_all(
-                [work_waiting(part, self._place.queues) for part in self._keys.parts]
-            )
-        except StoreUnavailable:
-            return  # said by the store; last_tick tells the rest
-        except RedjobError as exc:
-            self._say("look", exc)
-            waits = [True] * self._keys.partitions  # one damaged key must not hide all the others
-        self.last_tick = self._clock.monotonic()
+        waits = await self._store.query_each(
+            [work_waiting(part, self._place.queues) for part in self._keys.parts]
+        )
+        answered = False
         for index, waiting in enumerate(waits):
+            if isinstance(waiting, StoreUnavailable):
+                continue  # said by the store; last_tick tells the rest
+            answered = True
+            if isinstance(waiting, RedjobError):  # a damaged key: the take says more
+                self._say("look", waiting)
             if waiting:
                 self.add(index)
+        if answered:
+            self.last_tick = self._clock.monotonic()
 
     async def wait_idle(self) -> None:
         """Wait until slots are free and nothing is known to be there for them."""
@@ -133,11 +141,30 @@ class Fetcher:
             return next(iter(open_ones), None)
         if not self._slots.free or self._behind():
             return None
+        full = self._full_servers()
         for index in self._pending:
-            if index not in self._busy:
+            if index not in self._busy and self._server_of(index) not in full:
                 del self._pending[index]
                 return index
         return None
+
+    @property
+    def _most(self) -> int:
+        """For how many jobs to ask: of several servers one that is silent may not tie up all slots."""
+        return MOST if self._store.is_one_server else min(MOST, (self._slots.free + 1) // 2)
+
+    @property
+    def _patience_s(self) -> float | None:
+        """How long a take is tried again; of several servers the others come first."""
+        return None if self._store.is_one_server else 0.0
+
+    def _full_servers(self) -> set[Address | None]:
+        """The servers that have takes enough: one that does not answer leaves the others theirs."""
+        takes = Counter(map(self._server_of, self._busy))
+        return {server for server, count in takes.items() if count >= TAKERS}
+
+    def _server_of(self, index: int) -> Address | None:
+        return self._store.server_of(self._keys.parts[index])
 
     async def _take(self, index: int, room: int) -> int:
         """Send one take; return how many slots are in use by what it brought."""
@@ -148,7 +175,7 @@ class Fetcher:
         if before is not None:
             call.args[call.again_at] = "1"
         try:
-            taken = await self._store.call(call)
+            taken = await self._store.call(call, deadline_s=self._patience_s)
         except BaseException as exc:
             refused = isinstance(exc, StoreUnavailable | Hold | NotReady | Rebuilding)
             if call.args[call.again_at] == "1" or not refused:

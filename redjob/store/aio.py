@@ -169,6 +169,23 @@ class AsyncStore:
                 results.append(exc)
         return results
 
+    async def query_each(self, queries: Sequence[Query[T]]) -> list[T | RedjobError]:
+        """Send several reads in one pipeline a server, once; an error stands in its read's place."""
+        results: list[T | RedjobError] = []
+        found = await self._by_server(queries, _send_all)
+        for query, replies in zip(queries, found, strict=True):
+            try:
+                if isinstance(replies, _REDIRECTED):
+                    self._nodes.failed(replies)
+                    results.append(await self.query(query, deadline_s=0.0))
+                elif isinstance(replies, Exception):
+                    self._tries("read", 0.0).after(replies)
+                else:
+                    results.append(query.read(replies))
+            except RedjobError as exc:
+                results.append(exc)
+        return results
+
     async def query(self, query: Query[T], *, deadline_s: float | None = None) -> T:
         """Send plain reads in one pipeline. Raises StoreUnavailable."""
         return (await self.query_all([query], deadline_s=deadline_s))[0]
