@@ -103,7 +103,8 @@ class Holdings:
     def _close(self, owner: PartitionOwner) -> None:
         owner.is_open = False
         del self.opened[owner.part.index]
-        self.known[owner.part.index] = owner.remember()
+        # What an earlier close left and nobody has told of yet counts: it knew more.
+        self.known.setdefault(owner.part.index, owner.remember())
 
     def _tell(self) -> None:
         if self.missing:

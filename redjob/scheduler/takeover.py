@@ -75,9 +75,10 @@ class Takeover:
             took_ms = (self._clock.monotonic() - started) * 1000
             log.info("partitions_opened partitions=%s took_ms=%.0f", numbers, took_ms)
         for owner, installed in opened:  # last: to explain may take longer than to fire
-            known = self._holdings.known.pop(owner.part.index, None)
+            known = self._holdings.known.get(owner.part.index)
             if known is not None:
                 await self._rollback.report(owner.part, known, installed)
+                self._holdings.known.pop(owner.part.index, None)
         return _AGAIN_S if self._holdings.missing else 0.0
 
     async def _open(self, parts: Sequence[PartitionKeys]) -> list[_Opened]:
