@@ -26,7 +26,7 @@ class Stage:
         self.hold(0, 1)
 
     def hold(self, *indexes: int, elsewhere: int | None = None) -> None:
-        others = frozenset() if elsewhere is None else frozenset({elsewhere})
+        others = frozenset[int]() if elsewhere is None else frozenset({elsewhere})
         held = frozenset(indexes)
         self.holdings.follow(held, still_held=held | others)
 
@@ -60,7 +60,8 @@ def test_what_is_held_and_not_open_is_to_be_opened() -> None:
     owner = stage.open(0, seq=1)
     assert stage.holdings.missing == {1}
     stage.holdings.close(owner, "fenced")
-    assert (stage.holdings.missing, stage.disowned) == ({0, 1}, [0])
+    assert stage.holdings.missing == {0, 1}
+    assert stage.disowned == [0]
     stage.hold(1)
     assert stage.holdings.missing == {1}
     assert not stage.holdings.open(owner)
