@@ -12,7 +12,7 @@ from redjob.keys import PartitionKeys
 from redjob.partitions import key_slot
 
 T_co = TypeVar("T_co", covariant=True)
-_KEYLESS = frozenset({"TIME", "INFO", "CONFIG", "CLUSTER"})
+_KEYLESS = frozenset({"TIME", "INFO", "CONFIG", "CLUSTER", "FUNCTION"})
 
 
 @dataclass(slots=True)

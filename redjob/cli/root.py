@@ -24,6 +24,7 @@ _COMMANDS = {
     "dev": "redjob.cli.dev:dev",
     "doctor": "redjob.cli.doctor:doctor",
     "enqueue": "redjob.cli.enqueue:enqueue",
+    "functions": "redjob.cli.functions:functions",
     "job": "redjob.cli.job:job",
     "queues": "redjob.cli.queues:queues",
     "scheduler": "redjob.cli.services:scheduler",

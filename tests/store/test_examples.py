@@ -12,6 +12,8 @@ from tests.support.make_examples import PAGE, with_examples
 if TYPE_CHECKING:
     from tests.support.servers import TestServer
 
+pytestmark = pytest.mark.server("valkey", "redis")
+
 
 def test_the_page_is_up_to_date(server: TestServer, ns: str) -> None:
     page = PAGE.read_text(encoding="utf-8")

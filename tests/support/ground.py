@@ -51,6 +51,7 @@ class Ground:
         self.dump = Dumper(self.redis, self.part)
         self._seeder = Seeder(namespace)
         self._tags = 0
+        self._scripts = scripts or clocked_scripts()
         self._now_ms = 0
         self.now_ms = START_MS
         self.run(
@@ -109,9 +110,7 @@ class Ground:
         """Send a call and return its reply unread; `run_id` as if read from another server."""
         if call.run_id_at >= 0:
             call.args[call.run_id_at] = self.run_id if run_id is None else run_id
-        return self.redis.eval(
-            clocked_scripts()[call.script].text, len(call.keys), *call.keys, *call.args
-        )
+        return self.redis.execute_command(*self._scripts.command(call, sha=False))
 
     def do(self, call: Call[T]) -> tuple[T, State]:
         """Send a call and return its reply with everything that it changed; all invariants hold after."""
