@@ -63,10 +63,12 @@ PLANTS: Mapping[str, Mapping[str, Edit]] = {
 
 
 class PlantedScripts(ScriptSet):
-    """All scripts, some with a bug."""
+    """All scripts, some with a bug; `replaced` as in `expanded`."""
 
-    def __init__(self, edits: Mapping[str, Edit]) -> None:
-        super().__init__()
+    def __init__(
+        self, edits: Mapping[str, Edit], replaced: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(replaced)
         self._edits = edits
 
     def __getitem__(self, name: str) -> Script:
