@@ -15,6 +15,7 @@ from tests.support.history import History, Kind, Rule, Violation
 
 _ALLOWED = {(before, name.split(" ", 1)[0], after) for before, name, after in TRANSITIONS}
 _ASKED = (JobState.RUNNING, "cancel", JobState.RUNNING)  # asked to stop: it runs on until it ends
+_LOST = "L"  # no state: a place held the job, and its record was gone
 
 
 class Step(NamedTuple):
@@ -58,6 +59,9 @@ def steps_allowed(history: History) -> Iterator[Violation]:
         state: JobState | None = None
         begun: set[int] = set()
         for step in steps:
+            if step.place == _LOST:
+                yield Violation("lost", job_id, f"{step} from {state}")
+                continue
             after = LETTERS[step.place]
             change = (state, step.op, after)
             if change not in _ALLOWED and change != _ASKED:
@@ -117,6 +121,8 @@ def starts_were_taken(history: History) -> Iterator[Violation]:
 def ends_agree(history: History) -> Iterator[Violation]:
     """The place where the journal leaves a job is the place where it is."""
     for job_id, steps in lives(history).items():
+        if steps[-1].place == _LOST:
+            continue
         state = LETTERS[steps[-1].place]
         ends = history.ends.get(job_id, [])
         if state.terminal and state.value not in ends:

@@ -367,6 +367,7 @@ def test_a_wrong_is_found(kind: Kind, job: str, spoil: Callable[[History], Histo
 
 JOURNAL_CASES: dict[str, tuple[Kind, str, tuple[tuple[int, str, str, str, int], ...]]] = {
     "a job ends twice": ("two_ends", OK, (*JOURNAL, (5000, "finish", OK, "C", 1))),
+    "a job has lost its record": ("lost", OK, (*JOURNAL, (5000, "lose", OK, "L", 0))),
     "a job goes on after its end": ("journal", OK, (*JOURNAL, (5000, "fire", OK, "D", 0))),
     "an attempt is taken twice": (
         "attempt_twice",
