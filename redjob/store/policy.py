@@ -31,6 +31,11 @@ _REFUSED_WORDS = (
     "LOADING", "BUSY ", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "MISCONF",
     "NOREPLICAS", "MOVED", "ASK", "NOSCRIPT", "max number of clients", "UNKILLABLE",
 )  # fmt: skip
+# redis-py cuts the word off where it has a class for it.
+_REFUSED = (
+    rx.BusyLoadingError, rx.ReadOnlyError, rx.NoScriptError, rx.MaxConnectionsError, rx.AskError,
+    rx.TryAgainError, rx.ClusterDownError,
+)  # fmt: skip
 _UNSUITABLE = (
     rx.AuthenticationError,
     rx.AuthorizationError,
@@ -133,9 +138,7 @@ def reason(exc: BaseException) -> str:
 def _is_refused(exc: BaseException) -> bool:
     if isinstance(exc, ConnectFailed):
         return not isinstance(exc.__cause__, _UNSUITABLE)
-    if isinstance(
-        exc, rx.BusyLoadingError | rx.ReadOnlyError | rx.NoScriptError | rx.MaxConnectionsError
-    ):
+    if isinstance(exc, _REFUSED):
         return True
     text = str(exc)
     return isinstance(exc, rx.ResponseError) and any(word in text for word in _REFUSED_WORDS)
