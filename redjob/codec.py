@@ -143,7 +143,7 @@ def decode_run(field: bytes) -> Run:
 class JournalLine(NamedTuple):
     """One job in a journal entry: where it went. Parts that an op does not have are empty.
 
-    `place` is a letter of `redjob.model.LETTERS`; `data` is the record or the past, as JSON.
+    `place` is a letter of `redjob.model.LETTERS`, or L for a job that is lost; `data` is the record or the past, as JSON.
     """
 
     id: str
