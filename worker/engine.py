@@ -18,6 +18,7 @@ from redjob.worker.finish import Reporter
 from redjob.worker.heartbeat import Heartbeat
 from redjob.worker.intake import Intake
 from redjob.worker.presence import Presence
+from redjob.worker.quarantine import Quarantine
 from redjob.worker.run import Runner
 from redjob.worker.slots import Slots
 from redjob.worker.strays import Strays
@@ -51,12 +52,15 @@ class Engine:
         slots = Slots(place.config.concurrency)
         self.reporter = Reporter(place, self._answered, slots.changed)
         self.runner = Runner(
-            slots, self.reporter.add, self._poke, now_ms=place.store.now_ms, rng=place.rng
+            slots,
+            self.reporter.add,
+            self._poke,
+            quarantine=Quarantine(place.clock),
+            now_ms=place.store.now_ms,
+            rng=place.rng,
         )
         self._intake = Intake(place, app.tasks, self.runner, self.reporter.add)
-        self.fetcher = Fetcher(
-            place, slots, self._intake.accept, self._follow, self.reporter.behind
-        )
+        self.fetcher = Fetcher(place, slots, self._intake.accept, self._follow, self._is_closed)
         self._strays = Strays(place, self.fetcher.add, self._background)
         self._bells = Bells(place, self.fetcher, slots)
         self._presence = Presence(place)
@@ -128,6 +132,9 @@ class Engine:
     def _follow(self, part: PartitionKeys, taken: Taken) -> None:
         if taken.release or taken.stale:
             self._strays.follow(part, taken)
+
+    def _is_closed(self) -> bool:
+        return self.reporter.behind() or self.runner.is_closed
 
     def _answered(self, attempt: Attempt) -> None:
         self.runner.attempts.discard(attempt)

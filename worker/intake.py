@@ -12,8 +12,9 @@ from redjob.codec import is_stub
 from redjob.errors import RedjobError
 from redjob.keys import PartitionKeys
 from redjob.worker import outcome
-from redjob.worker.admit import admit
+from redjob.worker.admit import Admitted, admit
 from redjob.worker.attempt import Attempt
+from redjob.worker.quarantine import is_suspect
 from redjob.worker.run import Runner
 from redjob.worker.table import RegisteredTask
 from redjob.worker.workplace import Workplace
@@ -50,28 +51,40 @@ class Intake:
         if any(not start.doc for start in starts):  # the answer to a repeated request
             starts = await self._with_records(part, starts)
         self._counters.taken += len(starts)
+        now_ms = taken.at.now_ms
+        admitted = [one for start in starts if (one := self._admit(start, part, now_ms))]
+        if any(is_suspect(one.attempt) for one in admitted):  # first: nothing runs beside it yet
+            admitted.sort(key=lambda one: not is_suspect(one.attempt))
         used = 0
-        for start in starts:
-            used += self._accept_one(part, start, taken.at.now_ms, taken_s, room > used)
+        for one in admitted:
+            one.attempt.beat_s = taken_s
+            used += self._start_or_end(one, now_ms, room > used)
         return used
 
-    def _accept_one(
-        self, part: PartitionKeys, start: Start, now_ms: int, taken_s: float, place: bool
-    ) -> bool:
-        """Return whether the job took a slot; a job that breaks something breaks only itself."""
+    def _admit(self, start: Start, part: PartitionKeys, now_ms: int) -> Admitted | None:
         try:
-            attempt, task, arguments, end = admit(start, part, self._tasks, self._queues, now_ms)
-            attempt.beat_s = taken_s
-            if end is None and (self.stopping or not place):
+            return admit(start, part, self._tasks, self._queues, now_ms)
+        except Exception:  # a job that breaks something breaks only itself
+            log.exception("start_failed job=%s", start.id)
+            return None
+
+    def _start_or_end(self, admitted: Admitted, now_ms: int, place: bool) -> bool:
+        """Return whether the job took a slot; a job that breaks something breaks only itself."""
+        attempt, task, arguments, end = admitted
+        runner = self._runner
+        try:
+            if end is None and (
+                self.stopping or not place or not runner.quarantine.admits(attempt, runner.unended)
+            ):
                 end = outcome.handed_back(attempt, now_ms)
             if end is not None or task is None:
                 assert end is not None
                 attempt.ended = True
                 self._report(attempt, end)
                 return False
-            self._runner.begin(attempt, task, arguments)
+            runner.begin(attempt, task, arguments)
         except Exception:
-            log.exception("start_failed job=%s", start.id)
+            log.exception("start_failed job=%s", attempt.id)
             return False
         return True
 

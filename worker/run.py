@@ -15,6 +15,7 @@ from redjob.context import running
 from redjob.worker import outcome
 from redjob.worker.attempt import Attempt, Cause
 from redjob.worker.pool import ThreadPool
+from redjob.worker.quarantine import Quarantine
 from redjob.worker.slots import Slots
 from redjob.worker.table import RegisteredTask
 
@@ -35,9 +36,11 @@ class Runner:
         report: Callable[[Attempt, End], None],
         changed: Callable[[], None],
         *,
+        quarantine: Quarantine,
         now_ms: Callable[[], int],
         rng: Random,
     ) -> None:
+        self.quarantine = quarantine
         self.attempts: set[Attempt] = set()
         self.unended = 0
         self._slots = slots
@@ -48,6 +51,11 @@ class Runner:
         self._pool = ThreadPool(slots.total)
         self._timers: dict[Attempt, asyncio.TimerHandle] = {}
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether to take no more jobs for now."""
+        return self.quarantine.is_closed(self.unended)
 
     def begin(self, attempt: Attempt, task: RegisteredTask, arguments: dict[str, Any]) -> None:
         """Start a task for an attempt."""
@@ -205,6 +213,7 @@ class Runner:
         attempt.ended = True
         attempt.task = None
         self.unended -= 1
+        self.quarantine.ended(attempt)
         if end is None:
             self.attempts.discard(attempt)
             return

@@ -93,6 +93,24 @@ def test_a_task_that_segfaults_is_dead_after_max_crashes_and_harms_nobody_else(
     stage.check()
 
 
+@pytest.mark.slow
+def test_what_runs_beside_tasks_that_kill_their_worker_is_not_taken_for_one_of_them(
+    scene: SceneFactory,
+) -> None:
+    stage = scene(lease_s=1.0, heartbeat_s=0.25, concurrency=8).open()
+    worker = stage.services[-1]
+    poison = [stage.job("crash", delay_ms=300) for _ in range(3)]
+    healthy = [stage.job(ms=1500) for _ in range(20)]
+    revive(
+        worker,
+        until=lambda: _dead(stage) >= 3 and stage.left() == 0,
+        within_s=90,
+    )
+    assert [job.info().crashes for job in poison] == [3, 3, 3]
+    assert {job.state() for job in healthy} == {JobState.COMPLETED}
+    stage.check()
+
+
 def _dead(stage: Scene) -> int:
     return sum(stage.redis.zcard(part.queue("q").dead) for part in stage.keys.parts)
 
