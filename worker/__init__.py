@@ -26,7 +26,8 @@ Invariants
 - The worker never counts crashes, never compares clocks with Redis for a lease, and never decides
   that a job is lost: scripts do.
 - A second start that is not an ordinary retry is told by one line
-  `extra_start job=<id> attempt=<the one that ended unfinished> cause=<word>`.
+  `extra_start job=<id> attempt=<the one that ended unfinished> cause=<word>`; and who starts a job
+  after a crash says `starts_again` with the same fields, since the sweeper may have died first.
 
 What fails, and what happens
 ----------------------------

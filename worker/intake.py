@@ -82,6 +82,10 @@ class Intake:
                 attempt.ended = True
                 self._report(attempt, end)
                 return False
+            if attempt.past.last == "crashed":
+                # Who ended that attempt may have ended itself before it could tell.
+                before = attempt.attempt - 1
+                log.warning("starts_again job=%s attempt=%d cause=crashed", attempt.id, before)
             runner.begin(attempt, task, arguments)
         except Exception:
             log.exception("start_failed job=%s", attempt.id)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from redjob.codec import decode_attempts
+from redjob.codec import decode_attempts, encode_past
 from redjob.context import current_job
 from redjob.errors import JobCancelled, JobFailed, Snooze
-from redjob.model import JobState, Options
+from redjob.model import JobState, Options, Past
 from redjob.retry import Retry
 from tests.flow.working import QUEUE, counted, messages, open_shop, until
 
@@ -548,3 +548,24 @@ async def test_progress_and_checkpoint_are_stored_while_the_task_runs(
         end.set()
         await job.result()
         assert (await job.info()).progress is None
+
+
+async def test_who_starts_a_job_after_a_crash_says_so(
+    server: TestServer, ns: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who ended that attempt may have been killed before it could write its own line."""
+    async with open_shop(server.url, ns) as shop:
+
+        @shop.app.task(queue=QUEUE, name="again")
+        async def again() -> None:
+            pass
+
+        job_id = await shop.put("again")
+        past = encode_past(Past(crashes=1, last="crashed"))
+        part = shop.store.keys.of_job(job_id)
+        await shop.redis.hset(part.attempts, job_id, b"1 tag " + past)
+        node = shop.work()
+        await counted(node, "completed", 1)
+        assert messages(caplog, "starts_again") == [
+            f"starts_again job={job_id} attempt=1 cause=crashed"
+        ]

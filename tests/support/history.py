@@ -152,8 +152,15 @@ class History:
     @cached_property
     def extra_starts(self) -> Mapping[tuple[str, int], Told]:
         """What redjob's log says of attempts that ended unfinished; who ended it comes before who noticed."""
-        lines = [line for line in self.told if line.event == "extra_start"]
-        lines.sort(key=lambda line: (line.cause == "lease_lost", line.at_ms), reverse=True)
+        lines = [line for line in self.told if line.event in {"extra_start", "starts_again"}]
+        lines.sort(
+            key=lambda line: (
+                line.event == "starts_again",
+                line.cause == "lease_lost",
+                line.at_ms,
+            ),
+            reverse=True,
+        )
         return {(line.job, line.attempt): line for line in lines}
 
     def was_lost_before(self, start: Began) -> bool:

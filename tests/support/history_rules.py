@@ -226,7 +226,9 @@ def _crashed(history: History, job_id: str) -> int:
         for line in history.told
         if line.job == job_id
         and (
-            (line.event == "extra_start" and line.cause == "lease_expired") or line.event == "dead"
+            (line.event, line.cause)
+            in {("extra_start", "lease_expired"), ("starts_again", "crashed")}
+            or line.event == "dead"
         )
     }
     return len(found)
