@@ -41,7 +41,7 @@ def doctor(connection: Connection, /, *, as_json: bool) -> None:
     server = store.query(facts_query())  # not reachable: the command ends here, with 3
     findings = {
         **_of_server(store, server, allow_eviction=connection.allow_eviction),
-        **_of_namespace(store, server),
+        **_of_namespace(store),
     }
     good = all(status != "fail" for status, _ in findings.values())
     if as_json:
@@ -121,7 +121,7 @@ def _clock(store: SyncStore) -> Finding:
     return ("warn" if abs(skew_ms) > _SKEW_WARN_MS else "ok"), told
 
 
-def _of_namespace(store: SyncStore, server: ServerFacts) -> dict[str, Finding]:
+def _of_namespace(store: SyncStore) -> dict[str, Finding]:
     try:
         parts = store.keys.parts
     except (NotReady, PartitionMismatch, ServerUnsuitable) as exc:
@@ -131,7 +131,7 @@ def _of_namespace(store: SyncStore, server: ServerFacts) -> dict[str, Finding]:
     ownerless = [part.index for part in parts if part.index not in there.owners]
     found: dict[str, Finding] = {
         "namespace": ("ok", f"{store.namespace}, {len(parts)} partitions"),
-        "partitions": _partitions(facts, server),
+        "partitions": _partitions(facts, {server.run_id for server in store.facts()}),
         "owners": (
             ("fail", f"no scheduler owns partition {_few(ownerless)}: start `redjob scheduler`")
             if ownerless
@@ -144,12 +144,12 @@ def _of_namespace(store: SyncStore, server: ServerFacts) -> dict[str, Finding]:
     return found
 
 
-def _partitions(facts: list[PartitionFacts | None], server: ServerFacts) -> Finding:
+def _partitions(facts: list[PartitionFacts | None], run_ids: set[str]) -> Finding:
     problems: dict[str, Callable[[PartitionFacts | None], bool]] = {
         "not opened": lambda fact: fact is None,
         "not RUNNING": lambda fact: fact is not None and fact.state != "RUNNING",
         "on hold until an owner has checked the restarted server": (
-            lambda fact: fact is not None and fact.run_id != server.run_id
+            lambda fact: fact is not None and fact.run_id not in run_ids
         ),
     }
     for problem, has in problems.items():

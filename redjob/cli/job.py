@@ -105,7 +105,7 @@ def why(connection: Connection, /, *, job_id: str, as_json: bool) -> None:
 
 def _around(store: SyncStore, info: JobInfo) -> Around:
     part = store.keys.of_slot(slot_of(info.id))
-    server = store.query(facts_query())
+    server = store.query(facts_query(part))
     facts = store.query(partition_facts(part))
     there = store.query(present(store.namespace))
     counts = store.query(queue_counts(part, info.queue)) if info.queue else None

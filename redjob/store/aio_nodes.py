@@ -148,10 +148,15 @@ class AsyncNodes:
             await self._ask()
         return [self.pool(address) for address in self.routes.primaries]
 
-    def known(self, slot: int | None) -> AsyncPool | None:
-        """Return the connections to the server of a slot, as far as is known."""
+    def now_ms(self, slot: int | None) -> int:
+        """Return the wall ms of a slot's server; of another one that has been asked, where it has not."""
         address = self.routes.of(slot)
-        return None if address is None else self.pool(address)
+        pool = self._pools.get(address) if address else None
+        if pool is not None and pool.time.is_known:
+            return pool.time.now_ms()
+        asked = (other for other in list(self._pools.values()) if other.time.is_known)
+        other = next(asked, None)
+        return self._clock.wall_ms() if other is None else other.time.now_ms()
 
     def pool(self, address: Address) -> AsyncPool:
         """Return the connections to a server."""

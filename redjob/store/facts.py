@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from redjob.calls.reads import Query
 from redjob.errors import ServerUnsuitable
+from redjob.keys import PartitionKeys
 
 MIN_REDIS = (7, 0)
 MIN_VALKEY = (7, 2)
@@ -56,9 +57,9 @@ def server_facts(info: dict[str, str]) -> ServerFacts:
     )
 
 
-def facts_query() -> Query[ServerFacts]:
-    """Ask the server about itself."""
-    return Query(None, [("INFO",)], lambda raw: server_facts(parse_info(raw[0])))
+def facts_query(part: PartitionKeys | None = None) -> Query[ServerFacts]:
+    """Ask the server of a partition (None: any) about itself."""
+    return Query(part, [("INFO",)], lambda raw: server_facts(parse_info(raw[0])))
 
 
 def check_server(facts: ServerFacts, *, allow_eviction: bool = False) -> list[str]:

@@ -22,6 +22,11 @@ class ServerTime:
         )
 
     @property
+    def is_known(self) -> bool:
+        """Whether the server has ever been asked."""
+        return self._epoch_ms is not None
+
+    @property
     def is_old(self) -> bool:
         """Whether it should be read again: two clocks drift apart by some ms a minute."""
         return self._epoch_ms is None or self._clock.monotonic() - self._asked_at > _EVERY_S

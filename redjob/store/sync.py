@@ -67,8 +67,7 @@ class SyncStore:
 
     def now_ms(self, part: PartitionKeys | None = None) -> int:
         """The clock of a partition's server (of any one for None) as last measured, wall ms."""
-        pool = self._nodes.known(part.slot if part else None)
-        return self._clock.wall_ms() if pool is None else pool.time.now_ms()
+        return self._nodes.now_ms(part.slot if part else None)
 
     @property
     def is_one_server(self) -> bool:

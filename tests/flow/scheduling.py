@@ -10,7 +10,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from redis import Redis
 
 from redjob.calls import jobs, work
 from redjob.codec import encode_past, encode_record, head_of, home_of
@@ -20,6 +19,7 @@ from redjob.model import Past, Record
 from redjob.scheduler import SchedulerNode
 from redjob.store.aio import AsyncStore
 from redjob.store.settings import settings_from_url
+from tests.support.connect import connect, remove
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -43,7 +43,7 @@ class Desk:
 
     def __init__(self, url: str, ns: str) -> None:
         self.store = AsyncStore(settings_from_url(url), ns)
-        self.redis: Redis = Redis.from_url(url)
+        self.redis: Any = connect(url)
         self._ns = ns
         self._rng = Random(5)
 
@@ -165,9 +165,7 @@ class Desk:
         """Remove the namespace from a server that still answers."""
         await self.store.aclose()
         with suppress(Exception):
-            names: Any = self.redis.keys(f"{self._ns}:*")
-            if names:
-                self.redis.unlink(*names)
+            remove(self.redis, f"{self._ns}:")
         self.redis.close()
 
 

@@ -10,7 +10,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from redis import Redis
 
 from redjob.calls import jobs, owner, work
 from redjob.codec import decode_attempts, encode_record, head_of, home_of
@@ -20,6 +19,7 @@ from redjob.model import Attempts, Options, Record
 from redjob.store.aio import AsyncStore
 from redjob.store.settings import settings_from_url
 from redjob.sweeper import SweeperNode, Swept
+from tests.support.connect import connect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -54,7 +54,7 @@ class Stage:
 
     def __init__(self, url: str, ns: str, store: AsyncStore) -> None:
         self.store = store
-        self.redis: Redis = Redis.from_url(url)
+        self.redis: Any = connect(url)
         self._ns = ns
         self._rng = Random(7)
 

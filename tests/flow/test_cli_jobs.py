@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.support.servers import TestServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server("valkey", "redis", "cluster")]
 
 UNKNOWN = "019a2b3c-0000-7000-8000-000000000005"
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.server("valkey", "redis", "cluster")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_service_drains_at_the_first_signal_and_ends_with_0(
     server: TestServer, ns: str, number: int

@@ -15,7 +15,7 @@ from redjob.store.sync import SyncStore
 if TYPE_CHECKING:
     from tests.support.servers import TestServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server("valkey", "redis", "cluster")]
 STEP_MS = 3_600_000
 
 

@@ -13,7 +13,7 @@ from tests.flow.scheduling import QUEUE, Scene, scheduling, until
 if TYPE_CHECKING:
     from tests.support.servers import TestServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server("valkey", "redis", "cluster")]
 SLOT = 5  # in the first partition
 
 

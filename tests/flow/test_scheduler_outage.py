@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.flow.scheduling import Desk
     from tests.support.servers import OwnServerFactory, TestServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server("valkey", "redis", "cluster")]
 SLOT = 5
 
 

@@ -16,7 +16,7 @@ from tests.support.invariants import violations
 if TYPE_CHECKING:
     from tests.support.servers import TestServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server("valkey", "redis", "cluster")]
 
 
 def depth(stage: Stage) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from tests.flow.sweeping import QUEUE, extra_starts, staged, until
 if TYPE_CHECKING:
     from tests.support.servers import TestServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server("valkey", "redis", "cluster")]
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +140,7 @@ async def test_nothing_is_ended_before_an_owner_has_checked_a_restarted_server(
         stage.redis.hset(stage.part.meta, "run_id", "another")
         assert (await node.tick()).held == 1
         assert (await stage.where(job)).run == b"1 w1"
-        stage.redis.hset(stage.part.meta, "run_id", str(run_id, "ascii"))  # type: ignore[arg-type]
+        stage.redis.hset(stage.part.meta, "run_id", str(run_id, "ascii"))
         await until(node.tick, lambda swept: swept.reclaimed == 1)
 
 

@@ -18,7 +18,7 @@ from tests.support.invariants import violations
 if TYPE_CHECKING:
     from tests.support.servers import TestServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server("valkey", "redis", "cluster")]
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def _info_logs(caplog: pytest.LogCaptureFixture) -> None:
 
 def lost(stage: Stage) -> list[str]:
     """The ids in `lost`."""
-    return [job_id.decode() for job_id in stage.redis.zrange(stage.part.lost, 0, -1)]  # type: ignore[union-attr]
+    return [job_id.decode() for job_id in stage.redis.zrange(stage.part.lost, 0, -1)]
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.support.servers import OwnServerFactory, TestServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server("valkey", "redis", "cluster")]
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from tests.flow.sweeping import QUEUE, Made, Stage, extra_starts, staged, until
 if TYPE_CHECKING:
     from tests.support.servers import TestServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server("valkey", "redis", "cluster")]
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +134,7 @@ async def test_what_a_consumer_read_and_never_began_gets_a_new_entry(
         assert stage.redis.xlen(q.stream) == 0
         pending: Any = stage.redis.xpending(q.stream, "workers")
         assert pending["pending"] == 0
-        assert int(str(stage.redis.hget(q.flow, "depth"), "ascii")) == 0  # type: ignore[arg-type]
+        assert int(str(stage.redis.hget(q.flow, "depth"), "ascii")) == 0
 
 
 async def test_entries_of_a_dead_consumer_are_all_found_behind_any_number_of_others(

@@ -22,6 +22,8 @@ from tests.flow.working import QUEUE, counted, messages, open_shop, until
 if TYPE_CHECKING:
     from tests.support.servers import TestServer
 
+pytestmark = pytest.mark.server("valkey", "redis", "cluster")
+
 AT_ONCE = Retry(max_attempts=3, base_s=0.0)
 
 

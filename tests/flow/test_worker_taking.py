@@ -6,6 +6,8 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from redjob.calls import jobs
 from redjob.ids import new_token
 from redjob.keys import workers_key
@@ -13,9 +15,9 @@ from redjob.model import JobState
 from tests.flow.working import QUEUE, counted, extra_starts, looked, messages, open_shop, until
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.support.servers import TestServer
+
+pytestmark = pytest.mark.server("valkey", "redis", "cluster")
 
 
 async def test_a_long_job_holds_up_no_other(server: TestServer, ns: str) -> None:
@@ -241,7 +243,7 @@ async def test_entries_that_are_not_ours_are_settled_and_stop_nothing(
         await until(lambda: node.counters.completed == 2)
 
         async def settled() -> bool:
-            return await shop.redis.xlen(stream) == 0
+            return bool(await shop.redis.xlen(stream) == 0)
 
         await until(settled)
 

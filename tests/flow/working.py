@@ -14,7 +14,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from redis.asyncio import Redis
 
 from redjob.app import Redjob
 from redjob.calls import jobs, owner
@@ -27,6 +26,7 @@ from redjob.model import Options, Record
 from redjob.store.aio import AsyncStore
 from redjob.store.settings import settings_from_url
 from redjob.worker import WorkerNode
+from tests.support.connect import connect_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -54,7 +54,7 @@ class Shop:
     def __init__(self, url: str, ns: str, store: AsyncStore) -> None:
         self.store = store
         self.app = Redjob(url, namespace=ns)
-        self.redis: Redis = Redis.from_url(url)
+        self.redis: Any = connect_async(url)
         self.nodes: list[WorkerNode] = []
         self._runs: list[asyncio.Task[None]] = []
         self._rng = Random(7)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from tests.support.servers import TestServer
 
+pytestmark = pytest.mark.server("valkey", "redis", "cluster")
+
 HOUR = timedelta(hours=1)
 
 
@@ -135,6 +137,7 @@ CONNECT: list[Callable[[str], Any]] = [
 ]
 
 
+@pytest.mark.server("valkey", "redis")  # a client of one server
 @pytest.mark.parametrize(
     "connect",
     CONNECT,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.support.opened import Opened
     from tests.support.servers import TestServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server("valkey", "redis", "cluster")]
 HOUR = timedelta(hours=1)
 
 

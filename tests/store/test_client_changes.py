@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tests.support.seed import Job as Seed
     from tests.support.servers import TestServer
 
+pytestmark = pytest.mark.server("valkey", "redis", "cluster")
+
 ERROR = ErrorInfo(type="ValueError", message="no such user \U0001f600", at=5)
 NOBODY = new_id(1_790_000_000_000, 77, 5)
 

@@ -19,6 +19,7 @@ from redjob import (
     ResultTimeout,
 )
 from redjob.model import ErrorInfo
+from tests.support.connect import connections
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from redjob.job import Job
     from tests.support.opened import Opened
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server("valkey", "redis", "cluster")]
 ERROR = ErrorInfo(type="ValueError", message="no", at=5)
 SOON_S = 0.5  # far less than the second after which everybody looks anyway
 
@@ -74,8 +75,8 @@ def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
 
 
 def blocked(opened: Opened) -> int:
-    """How many connections wait in a blocking read of this namespace's server."""
-    return sum(c["cmd"] == "xread" and "b" in c["flags"] for c in opened.redis.client_list())
+    """How many connections wait in a blocking read of this namespace's servers."""
+    return sum(c["cmd"] == "xread" and "b" in c["flags"] for c in connections(opened.redis))
 
 
 # what has ended already

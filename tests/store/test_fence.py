@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tests.support.dump import State
     from tests.support.world import World
 
+pytestmark = pytest.mark.server("valkey", "redis", "cluster")
+
 
 def fence(world: World, token: Fence, **given: str) -> owner.Installed:
     wanted = {"incarnation": "", "depth_limit": "none"} | given

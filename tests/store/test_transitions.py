@@ -18,6 +18,8 @@ from tests.support.dump import Journaled
 if TYPE_CHECKING:
     from tests.support.world import World
 
+pytestmark = pytest.mark.server("valkey", "redis", "cluster")
+
 REGISTERED = (rows_running, rows_waiting)  # by being imported
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from redjob.calls.scripts import ScriptSet
 
 # The namespace comes from a key and not from Python: one text, so one script in the server's cache.
-NOW = "local now_ms = tonumber(redis.call('GET', string.match(KEYS[1], '^[^{]*') .. 'clock'))\n"
+NOW = (
+    "local now_ms = tonumber(redis.call('GET', "
+    "string.gsub(KEYS[1], '^([^{]*)({[^}]*}).*$', '%1clock:%2') .. ''))\n"
+)
 
 
-def clock_key(namespace: str) -> str:
+def clock_key(namespace: str, tag: str) -> str:
     """string: what the scripts of `clocked_scripts` take for the time, in ms."""
-    return f"{namespace}:clock"
+    return f"{namespace}:clock:{{{tag}}}"
 
 
 def clocked_scripts() -> ScriptSet:

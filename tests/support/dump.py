@@ -72,6 +72,7 @@ class Dumper:
 
     def __init__(self, redis: Redis, part: PartitionKeys) -> None:
         self._redis = redis
+        self._part = part
         self._base = part.base
         self._script = redis.register_script(_READ)
         self._names: dict[str, str] = {}
@@ -79,7 +80,7 @@ class Dumper:
     def __call__(self) -> State:
         """The state of the partition now."""
         state: State = {}
-        rows: list[Any] = self._script(args=[f"{self._base}*"])
+        rows: list[Any] = self._script(keys=[self._part.meta], args=[f"{self._base}*"])
         read = [(_text(key)[len(self._base) :], *rest) for key, *rest in rows]
         # streams first: their entries get names before `dispatched` speaks of them
         for name, kind, value, ttl_ms, pending in sorted(read, key=lambda row: row[1] != b"stream"):

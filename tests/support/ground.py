@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from redis import Redis
-
 from redjob.calls import owner
 from redjob.calls.owner import Fence
 from redjob.keys import Keyspace
@@ -13,6 +11,7 @@ from redjob.store.namespace import open_query
 from redjob.store.settings import settings_from_url
 from redjob.store.sync import SyncStore
 from tests.support.clock import clock_key, clocked_scripts
+from tests.support.connect import connect_at, remove
 from tests.support.dump import Dumper, Journaled, State, Value, changes
 from tests.support.invariants import violations
 from tests.support.seed import Seeder
@@ -41,13 +40,13 @@ class Ground:
         scripts: ScriptSet | None = None,
     ) -> None:
         self.namespace = namespace
-        self.redis: Any = Redis.from_url(url)  # typed for both kinds of client at once, so for none
         self.store = SyncStore(
             settings_from_url(url, deadline_s=5.0), namespace, scripts=scripts or clocked_scripts()
         )
         self.store.query(open_query(namespace, 1))
         self.keys: Keyspace = self.store.keys
         self.part = self.keys.parts[0]
+        self.redis: Any = connect_at(url, self.part.slot)
         self.dump = Dumper(self.redis, self.part)
         self._seeder = Seeder(namespace)
         self._tags = 0
@@ -73,9 +72,7 @@ class Ground:
 
     def close(self) -> None:
         """Remove the namespace: shared servers stay small."""
-        found = list(self.redis.scan_iter(f"{self.namespace}:*", count=10_000))
-        if found:
-            self.redis.unlink(*found)
+        remove(self.redis, f"{self.namespace}:")
         self.redis.close()
         self.store.close()
 
@@ -89,7 +86,7 @@ class Ground:
     @now_ms.setter
     def now_ms(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        self.redis.set(clock_key(self.namespace), now_ms)
+        self.redis.set(clock_key(self.namespace, self.part.tag), now_ms)
 
     def advance(self, ms: int) -> None:
         """Let time pass for scripts."""

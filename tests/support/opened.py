@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
-from redis import Redis
 
 from redjob.calls import owner, work
 from redjob.calls.owner import Fence
@@ -15,6 +14,7 @@ from redjob.model import ErrorInfo, JobState, Options, Outcome, Past, Record, St
 from redjob.store.namespace import open_query
 from redjob.store.settings import settings_from_url
 from redjob.store.sync import SyncStore
+from tests.support.connect import connect, remove
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -33,7 +33,7 @@ class Opened:
     ) -> None:
         self.url = url
         self.namespace = namespace
-        self.redis: Any = Redis.from_url(url)
+        self.redis: Any = connect(url)
         self.store = SyncStore(settings_from_url(url), namespace)
         self.store.query(open_query(namespace, partitions))
         self.keys = self.store.keys
@@ -56,9 +56,7 @@ class Opened:
 
     def close(self) -> None:
         """Remove the namespace: shared servers stay small."""
-        found: list[Any] = list(self.redis.scan_iter(f"{self.namespace}:*", count=10_000))
-        if found:
-            self.redis.unlink(*found)
+        remove(self.redis, f"{self.namespace}:")
         self.redis.close()
         self.store.close()
 
@@ -67,7 +65,7 @@ class Opened:
     def records(self) -> dict[str, Record]:
         """All unfinished or dead jobs of the namespace, by id."""
         names: list[Any] = list(self.redis.scan_iter(f"{self.namespace}:{{*}}:job:*", count=10_000))
-        docs: Any = self.redis.mget(names) if names else []
+        docs: list[Any] = [self.redis.get(name) for name in names]
         return {
             name.decode()[-36:]: decode_record(doc)
             for name, doc in zip(names, docs, strict=True)
