@@ -87,6 +87,10 @@ class AsyncClient:
     ) -> None:
         await self.aclose()
 
+    def abandon(self) -> None:
+        """Close the sockets of a client whose event loop has ended without `aclose`."""
+        self._store.abandon()
+
     async def aclose(self) -> None:
         """Close the connections; a later call opens new ones."""
         await self._watch.aclose()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, overload
-from weakref import WeakKeyDictionary
 
 from redjob.aclient import AsyncClient
 from redjob.bound import BoundTask
@@ -58,9 +57,7 @@ class Redjob:
         self._clock = clock
         self._client: Client | None = None
         # A client belongs to the loop that its connections were made in.
-        self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = (
-            WeakKeyDictionary()
-        )
+        self._async_clients: dict[asyncio.AbstractEventLoop, AsyncClient] = {}
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Redjob:
@@ -94,6 +91,7 @@ class Redjob:
         loop = asyncio.get_running_loop()
         client = self._async_clients.get(loop)
         if client is None:
+            self._drop_ended()
             client = self._async_clients[loop] = AsyncClient(
                 self.settings,
                 namespace=self.namespace,
@@ -102,6 +100,11 @@ class Redjob:
             )
         return client
 
+    def _drop_ended(self) -> None:
+        """Let go of clients whose loop has ended: asyncio.run, again and again, makes many of them."""
+        for loop in [loop for loop in self._async_clients if loop.is_closed()]:
+            self._async_clients.pop(loop).abandon()
+
     def close(self) -> None:
         """Close the blocking client's connections; a later call opens new ones."""
         if self._client is not None:
@@ -109,6 +112,7 @@ class Redjob:
 
     async def aclose(self) -> None:
         """Close the connections of the running loop's client, and the blocking client's."""
+        self._drop_ended()
         client = self._async_clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.aclose()

@@ -14,7 +14,7 @@ from redjob.batches import Accepted, Packer, enqueue_all
 from redjob.calls.call import Call
 from redjob.clock import Clock, SystemClock
 from redjob.config import DEFAULT_NAMESPACE, DEFAULT_URL
-from redjob.errors import InvalidArgument, RedjobError, ResultTimeout, StoreUnavailable
+from redjob.errors import InvalidArgument, RedjobError, ResultTimeout, StoreFull, StoreUnavailable
 from redjob.ids import slot_of
 from redjob.job import EnqueueResult, Job
 from redjob.names import check_name
@@ -173,7 +173,10 @@ class Client:
         part = self._store.keys.of_slot(slot_of(job_id))
         while True:
             left_s = max(0.0, limit - self._clock.monotonic())
-            position = self._store.query(listen(part), deadline_s=left_s)
+            try:
+                position = self._store.query(listen(part), deadline_s=left_s)
+            except StoreFull:  # nobody can be told to announce ends: look again and again
+                position = ""
             info = self._run(lookup.info(self._store.keys, job_id, queue), deadline_s=left_s)
             if info.state.terminal:
                 return result_of(info)
@@ -267,8 +270,14 @@ class Client:
                 return self._store.query(step, deadline_s=deadline_s)
 
     def _await_end(self, job_id: str, position: str, limit: float) -> None:
-        """Block until the job's end is announced, or until `limit` on the monotonic clock."""
+        """Block until the job's end is announced after `position`, or until `limit` (monotonic s).
+
+        A while without a position: no announcement can be counted on.
+        """
         part = self._store.keys.of_job(job_id)
+        if not position:
+            self._clock.sleep(max(0.0, min(limit - self._clock.monotonic(), LOOK_EVERY_S / 4)))
+            return
         while (left_s := limit - self._clock.monotonic()) > 0:
             try:
                 raw = self._store.block(part, read_done(part, position, left_s), left_s)

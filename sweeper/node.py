@@ -9,14 +9,14 @@ from random import Random
 
 from redjob.calls import sweep
 from redjob.config import SweeperConfig
-from redjob.errors import Grace, Hold, NotReady, RedjobError, StoreUnavailable
+from redjob.errors import Grace, Hold, NotReady, RedjobError, ScriptFailed, StoreUnavailable
 from redjob.ids import new_token
 from redjob.keys import PartitionKeys
 from redjob.store.aio import AsyncStore
 from redjob.sweeper.leases import LeaseSweep
 from redjob.sweeper.lost import LostJobs
 from redjob.sweeper.overdue import OverdueWatch
-from redjob.sweeper.reading import Outages, spared
+from redjob.sweeper.reading import Outages
 from redjob.sweeper.retention import Retention
 from redjob.sweeper.scan import InvariantScan
 from redjob.sweeper.swept import Swept
@@ -65,24 +65,37 @@ class SweeperNode:
         return swept
 
     async def scan(self) -> Swept:
-        """Go through every partition once: retention, invariants, streams.
+        """Go through every open partition once: retention, then invariants and streams.
 
-        Raises StoreUnavailable, and StoreFull when Redis has no room for a repair. Retention comes
-        first: it is what makes room.
+        Retention comes first, in all of them: it is what makes room on a server that is full. What
+        goes wrong in one partition keeps the scan from no other. Raises StoreUnavailable when no
+        server answers.
         """
         swept = Swept()
-        for part in self._store.keys.parts:
-            try:
-                with spared(self._outages, part):
-                    await self._retention.purge(part, swept)
-                    await self._scan.scan(part, swept)
-            except Grace:
-                swept.graced += 1
-            except Hold:
-                swept.held += 1
-            except NotReady:
-                self._outages.begin(f"partition_closed partition={part.index}", "no owner yet")
+        parts = [part for part, _ in await self._pulse(swept)]
+        for step in (self._retention.purge, self._scan.scan):
+            for part in parts:
+                await self._in_part(part, step, swept)
         return swept
+
+    async def _in_part(
+        self,
+        part: PartitionKeys,
+        step: Callable[[PartitionKeys, Swept], Awaitable[None]],
+        swept: Swept,
+    ) -> None:
+        try:
+            await step(part, swept)
+        except Grace:
+            swept.graced += 1
+        except Hold:
+            swept.held += 1
+        except ScriptFailed as exc:
+            self._outages.begin(f"damaged_key partition={part.index}", exc.reason)
+        except RedjobError as exc:
+            self._outages.begin(f"partition_closed partition={part.index}", exc)
+        except Exception:  # a sweeper that ends leaves jobs stuck for ever
+            log.exception("sweep_failed partition=%d", part.index)
 
     async def _pulse(self, swept: Swept) -> list[tuple[PartitionKeys, int]]:
         """Say in every partition that a sweeper is there; return the open ones with the server's time.

@@ -151,8 +151,15 @@ def _listen_to_signals(stop: asyncio.Event) -> None:
         loop.call_soon_threadsafe(stop.set)
 
     stop_asked: list[int] = []
-    for number in _SIGNALS:
-        signal.signal(number, on_signal)
+    before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
+
+    def as_before() -> None:
+        signal.set_wakeup_fd(-1)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    # A process that a task forks is to end by these signals like any other.
+    os.register_at_fork(after_in_child=as_before)
 
 
 async def _first(check: asyncio.Task[None], stop: asyncio.Event) -> bool:

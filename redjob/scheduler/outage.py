@@ -52,12 +52,12 @@ class Outage:
             log.warning("redis_back after_s=%.2f", self._clock.monotonic() - self._since)
             self._since = None
 
-    def say(self, event: str, text: str) -> None:
+    def say(self, event: str, text: str, *, with_trace: bool = False) -> None:
         """Log what comes up again and again, each event at most every 10 s."""
         now = self._clock.monotonic()
         if now - self._said.get(event, float("-inf")) >= _SAY_EVERY_S:
             self._said[event] = now
-            log.error("%s cause=%s", event, text)
+            log.error("%s cause=%s", event, text, exc_info=with_trace)
 
     async def keep_going(self, step: Callable[[], Awaitable[float]]) -> None:
         """Repeat a step that returns how long to wait (s) for the next; a failing one backs off."""
@@ -70,4 +70,7 @@ class Outage:
                 self.failed(exc)
                 wait_s = self._rng.uniform(_FIRST_WAIT_S, delay_s)
                 delay_s = min(_LAST_WAIT_S, delay_s * 2)
+            except Exception as exc:  # noqa: BLE001 - an owner that ends fires nothing at all
+                self.say("loop_failed", f"{type(exc).__name__} reason={exc}", with_trace=True)
+                wait_s = _LAST_WAIT_S
             await asyncio.sleep(wait_s)

@@ -19,7 +19,7 @@ from redjob.store.aio_link import AsyncLink
 from redjob.store.aio_nodes import AsyncNodes, AsyncPool
 from redjob.store.facts import ServerFacts, facts_query
 from redjob.store.namespace import keyspace_from, namespace_query, open_query
-from redjob.store.policy import Tries
+from redjob.store.policy import Tries, read_with
 from redjob.store.routes import Address, routes_for
 from redjob.store.settings import StoreSettings
 
@@ -138,7 +138,8 @@ class AsyncStore:
                 if tries.unknown and call.again_at >= 0:
                     call.args[call.again_at] = "1"
                 continue
-            return read_reply(call, raw, self.namespace)
+            reply: T = read_with(call.script, read_reply, call, raw, self.namespace)
+            return reply
 
     async def call_all(self, calls: Sequence[Call[T]]) -> list[T | RedjobError]:
         """Send calls in one pipeline a server; a refusal stands in its call's place.
@@ -163,7 +164,8 @@ class AsyncStore:
                 elif isinstance(raw, Exception):
                     self._tries(call.script, 0.0).after(raw)
                 else:
-                    results.append(read_reply(call, raw, self.namespace))
+                    reply: T = read_with(call.script, read_reply, call, raw, self.namespace)
+                    results.append(reply)
             except RedjobError as exc:
                 results.append(exc)
         return results
@@ -180,7 +182,7 @@ class AsyncStore:
                 elif isinstance(replies, Exception):
                     self._tries("read", 0.0).after(replies)
                 else:
-                    results.append(query.read(replies))
+                    results.append(read_with("read", query.read, replies))
             except RedjobError as exc:
                 results.append(exc)
         return results
@@ -207,7 +209,10 @@ class AsyncStore:
                 tries = tries or self._tries("read", deadline_s)
                 await asyncio.sleep(tries.after(exc))
                 continue
-            return [query.read(replies) for query, replies in zip(queries, found, strict=True)]
+            return [
+                read_with("read", query.read, replies)
+                for query, replies in zip(queries, found, strict=True)
+            ]
 
     async def block(self, at: Dedicated, command: tuple[Arg, ...], block_s: float) -> Any:
         """Send a blocking command on a connection of its own (`dedicated`), once.
@@ -234,6 +239,10 @@ class AsyncStore:
     async def aclose(self) -> None:
         """Close idle connections; a later call opens new ones."""
         self._nodes.close()
+
+    def abandon(self) -> None:
+        """Close the sockets of idle connections; for when the event loop has ended."""
+        self._nodes.abandon()
 
     async def _by_server(
         self, items: Sequence[_I], send: Callable[[AsyncPool, list[_I]], Awaitable[list[Any]]]

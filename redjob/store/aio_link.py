@@ -90,6 +90,20 @@ class AsyncLink:
             self.connection._reader = self.connection._writer = None  # noqa: SLF001
             self.connection._parser.on_disconnect()  # noqa: SLF001
 
+    def abandon(self) -> None:
+        """Close the socket of a connection whose event loop has ended: nothing else can by now."""
+        writer = self.connection._writer  # noqa: SLF001 - as in close
+        if writer is None:
+            return
+        transport: Any = writer.transport
+        sock = getattr(
+            transport, "_sock", None
+        )  # of asyncio's own loops; others close at their end
+        if sock is not None:
+            sock.close()
+            transport._sock, transport._closing = None, True  # noqa: SLF001 - nor is there an orderly way
+        self.connection._reader = self.connection._writer = None  # noqa: SLF001
+
     async def _opening(self, step: Any) -> Any:
         try:
             async with asyncio.timeout(self._settings.reply_timeout_s):

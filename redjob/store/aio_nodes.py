@@ -81,6 +81,11 @@ class AsyncPool:
         while self._idle:
             self._idle.pop().close()
 
+    def abandon(self) -> None:
+        """Close the sockets of what is idle; for when the event loop has ended."""
+        while self._idle:
+            self._idle.pop().abandon()
+
     async def _exchange_all(
         self, link: AsyncLink, commands: Sequence[tuple[Arg, ...]]
     ) -> list[Any]:
@@ -204,6 +209,11 @@ class AsyncNodes:
         """Close what is idle."""
         for pool in self._pools.values():
             pool.close()
+
+    def abandon(self) -> None:
+        """Close the sockets of what is idle; for when the event loop has ended."""
+        for pool in self._pools.values():
+            pool.abandon()
 
     async def _asked(self, exc: rx.AskError, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
         """Send commands where a slot is moving to, this once."""

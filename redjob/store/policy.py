@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from redis import exceptions as rx
 
@@ -19,6 +20,7 @@ from redjob.errors import (
 )
 from redjob.store.routes import Address, Routes
 
+T = TypeVar("T")
 log = logging.getLogger("redjob.store")
 
 FIRST_DELAY_S = 0.02
@@ -115,6 +117,14 @@ def redirection(exc: rx.AskError) -> Address | None:
     """Return where a MOVED or ASK points; None from a server that does not know its own name."""
     found: Any = exc
     return Address(str(found.host), int(found.port)) if found.host else None
+
+
+def read_with(what: str, read: Callable[..., T], *reply: Any) -> T:
+    """Read a reply. Raises ScriptFailed where a value is not what redjob writes: a damaged key."""
+    try:
+        return read(*reply)
+    except (ValueError, TypeError, LookupError, AttributeError) as exc:
+        raise ScriptFailed(what, f"an unreadable value: {reason(exc)}") from exc
 
 
 def note(routes: Routes, exc: BaseException) -> None:

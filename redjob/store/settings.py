@@ -13,6 +13,7 @@ from redjob.store.routes import HOME, Address
 from redjob.store.url import check_url
 
 DEADLINE_S = 30.0  # every call ends by then
+REPLY_TIMEOUT_S = 5.0
 Topology = Literal["single", "sentinel", "cluster"]
 _PORTS = {"sentinel": 26379, "cluster": 6379}
 _KEPT = (
@@ -34,12 +35,16 @@ class StoreSettings:
     kind: str  # tcp, tls or unix
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     shown: str = ""  # the URL with its secret taken out: what logs and errors may say
-    reply_timeout_s: float = 5.0
+    reply_timeout_s: float = REPLY_TIMEOUT_S
     deadline_s: float = DEADLINE_S
     topology: Topology = "single"
     seeds: tuple[Address, ...] = ()
     service: str = ""
     sentinel_options: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        # One try may not last longer than the call that it is of.
+        object.__setattr__(self, "reply_timeout_s", min(self.reply_timeout_s, self.deadline_s))
 
     def at(self, address: Address) -> StoreSettings:
         """Return how to reach one server of many."""

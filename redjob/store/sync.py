@@ -15,7 +15,7 @@ from redjob.clock import Clock, SystemClock
 from redjob.keys import Keyspace, PartitionKeys
 from redjob.store.facts import ServerFacts, facts_query
 from redjob.store.namespace import keyspace_from, namespace_query
-from redjob.store.policy import ConnectFailed, Tries, note
+from redjob.store.policy import ConnectFailed, Tries, note, read_with
 from redjob.store.routes import routes_for
 from redjob.store.settings import StoreSettings
 from redjob.store.sync_link import SyncLink
@@ -109,7 +109,8 @@ class SyncStore:
                 if tries.unknown and call.again_at >= 0:
                     call.args[call.again_at] = "1"
                 continue
-            return read_reply(call, raw, self.namespace)
+            reply: T = read_with(call.script, read_reply, call, raw, self.namespace)
+            return reply
 
     def send(self, call: Call[Any]) -> Sent | None:
         """Send a call and do not wait: `call` reads the reply, and tries again what failed here."""
@@ -133,7 +134,7 @@ class SyncStore:
                 tries = tries or self._tries("read", deadline_s)
                 self._wait(tries, exc)
                 continue
-            return query.read(replies)
+            return read_with("read", query.read, replies)
 
     def block(self, part: PartitionKeys, command: tuple[Arg, ...], block_s: float) -> Any:
         """Send a command on keys of a partition that waits up to block_s (≤ LONGEST_BLOCK_S), once.

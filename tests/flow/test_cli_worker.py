@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.support.servers import TestServer
 
 APP = """
-import os, signal, time
+import multiprocessing, os, signal, time
 from redjob import Redjob
 
 app = Redjob("redis://127.0.0.1:1/0")  # nothing is there: the command line wins
@@ -32,6 +32,11 @@ text = "not an app"
 @app.task(queue="email")
 async def greet(name: str) -> str:
     return f"hello {name}"
+
+@app.task(queue="slow")
+def fork_a_pool(number: int) -> int:
+    with multiprocessing.get_context("fork").Pool(1) as pool:  # its end sends SIGTERM
+        return pool.apply(abs, (number,))
 
 @app.task(queue="slow")
 def nap(seconds: float) -> str:
@@ -94,6 +99,7 @@ def wait_until_open(where: list[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.server("valkey", "redis", "cluster")
 def test_one_process_can_be_the_whole_stack(apps: Path, server: TestServer, ns: str) -> None:
     where = place(server, ns)
     with process("worker", "shop:app", "--with-scheduler", *where) as worker:
@@ -234,3 +240,20 @@ def test_dev_ends_when_the_app_is_not_there(apps: Path, server: TestServer, ns: 
     with process("dev", "nowhere:app", *place(server, ns)) as dev:
         dev.wait_for("no module 'nowhere'")
         assert dev.end() == WRONG_USE, apps
+
+
+@pytest.mark.slow
+def test_processes_that_a_task_forks_end_by_signals_like_any_other(
+    apps: Path, server: TestServer, ns: str
+) -> None:
+    where = place(server, ns)
+    with process("worker", "shop:app", "--with-scheduler", *where) as worker:
+        worker.wait_for("event=worker_started")
+        wait_until_open(where)
+        ran = redjob(
+            "enqueue", "shop.fork_a_pool", '{"number": -3}', "-q", "slow", "--wait", "15", "--json",
+            *where,
+        )  # fmt: skip
+        assert ran.code == 0, ran.err
+        assert ran.objects[0]["result"] == 3, apps
+        assert worker.end(signal.SIGTERM) == 0

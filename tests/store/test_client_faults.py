@@ -17,8 +17,10 @@ from redjob import (
     AsyncClient,
     Client,
     InvalidArgument,
+    JobFailed,
     JobSpec,
     JobState,
+    Redjob,
     ResultTimeout,
     StoreFull,
     StoreUnavailable,
@@ -236,6 +238,36 @@ async def test_an_async_client_tells_of_a_server_that_is_down(ns: str) -> None:
         assert caught.value.outcome == "refused"
 
 
+def test_a_server_that_is_silent_holds_up_a_call_no_longer_than_its_deadline_allows(
+    opened: Opened, proxy: Proxy
+) -> None:
+    with Client(proxy.url, namespace=opened.namespace, deadline_s=0.5) as client:
+        client.enqueue("t")
+        proxy.pause()
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailable) as caught:
+            client.enqueue("t")
+        assert time.monotonic() - started < 3
+        assert caught.value.outcome == "unknown"
+        proxy.resume()
+
+
+def test_a_loop_that_has_ended_leaves_no_client_behind(opened: Opened) -> None:
+    app = Redjob(opened.url, namespace=opened.namespace)
+
+    @app.task(queue="q")
+    def task() -> None:
+        pass
+
+    async def enqueue() -> None:
+        await task.aenqueue()
+
+    for _ in range(5):
+        asyncio.run(enqueue())
+    assert len(vars(app)["_async_clients"]) == 1
+    asyncio.run(app.aclose())
+
+
 def test_a_wait_for_a_result_ends_although_the_server_is_down(
     own_server: OwnServerFactory, ns: str
 ) -> None:
@@ -288,7 +320,11 @@ def test_a_full_server_refuses_new_jobs_and_says_so(own_server: OwnServerFactory
         results = client.enqueue_many([JobSpec("t"), JobSpec("t")])
         assert [type(result.error) for result in results] == [StoreFull, StoreFull]
         assert job.state() is JobState.SCHEDULED
-        job.cancel()
+        canceller = threading.Timer(0.3, job.cancel)
+        canceller.start()
+        with pytest.raises(JobFailed, match="CANCELLED"):  # ends are heard of on a full server too
+            job.result(10)
+        canceller.join()
         opened.redis.config_set("maxmemory", 0)
         assert opened.records().keys() == before.keys() - {job.id}
 
