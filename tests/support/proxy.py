@@ -53,6 +53,10 @@ class Proxy:
         with self._lock:
             self._pattern = to
 
+    def lead_to(self, target_port: int) -> None:
+        """Forward new connections to another port, as a name that means another machine by now."""
+        self._target_port = target_port
+
     def reset_all(self) -> None:
         """Break every connection at once."""
         with self._lock:
