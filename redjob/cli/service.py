@@ -142,24 +142,23 @@ def _listen_to_signals(stop: asyncio.Event) -> None:
     By signal.signal: a handler of the loop would wait for a loop that a task blocks.
     """
     loop = asyncio.get_running_loop()
+    pid = os.getpid()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         del frame
+        if os.getpid() != pid:  # a process that a task has forked: it ends by it like any other
+            signal.signal(number, before[number])
+            os.kill(os.getpid(), number)
+            return
         if stop_asked:
             os._exit(128 + number)
         stop_asked.append(number)
         loop.call_soon_threadsafe(stop.set)
 
     stop_asked: list[int] = []
-    before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
-
-    def as_before() -> None:
-        signal.set_wakeup_fd(-1)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    # A process that a task forks is to end by these signals like any other.
-    os.register_at_fork(after_in_child=as_before)
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number in _SIGNALS:
+        signal.signal(number, on_signal)
 
 
 async def _first(check: asyncio.Task[None], stop: asyncio.Event) -> bool:
