@@ -142,23 +142,37 @@ def _listen_to_signals(stop: asyncio.Event) -> None:
     By signal.signal: a handler of the loop would wait for a loop that a task blocks.
     """
     loop = asyncio.get_running_loop()
-    pid = os.getpid()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         del frame
-        if os.getpid() != pid:  # a process that a task has forked: it ends by it like any other
-            signal.signal(number, before[number])
-            os.kill(os.getpid(), number)
-            return
         if stop_asked:
             os._exit(128 + number)
         stop_asked.append(number)
         loop.call_soon_threadsafe(stop.set)
 
     stop_asked: list[int] = []
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number in _SIGNALS:
-        signal.signal(number, on_signal)
+    _keep_from_children({number: signal.signal(number, on_signal) for number in _SIGNALS})
+
+
+def _keep_from_children(handlers: dict[signal.Signals, Any]) -> None:
+    """Give a process that a task forks the handlers from before: it is to end like any other.
+
+    Blocked over the fork: Python forgets signals that come at a child's first moment.
+    """
+    masks = threading.local()
+
+    def hold() -> None:
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, handlers)
+
+    def go_on() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    def go_on_as_before() -> None:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        go_on()
+
+    os.register_at_fork(before=hold, after_in_parent=go_on, after_in_child=go_on_as_before)
 
 
 async def _first(check: asyncio.Task[None], stop: asyncio.Event) -> bool:
