@@ -57,8 +57,8 @@ async def test_keys_that_have_moved_ahead_of_their_slot_are_read_where_they_are(
             b"here", None, b"here",
         ]  # fmt: skip
         assert await asyncio.to_thread(made.sync.query, query) == b"here"
-        for way in ("query", "query_all", "sync query"):
-            await made.ways[way](part)
+        for name in ("query", "query_all", "sync query"):
+            await made.ways[name](part)
         assert nodes.primary_of(part.slot) is move.source, "nobody may believe that it has moved"
         move.finish()
         for way in made.ways.values():

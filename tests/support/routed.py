@@ -21,7 +21,7 @@ from redjob.store.sync import SyncStore
 from tests.support.opened import Opened
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Callable, Coroutine
 
     from redjob.calls.call import Call
     from redjob.keys import PartitionKeys
@@ -77,7 +77,7 @@ class Routed:
         return next(other for other in self.nodes.primaries() if other is not node)
 
     @property
-    def ways(self) -> dict[str, Callable[[PartitionKeys], Awaitable[None]]]:
+    def ways(self) -> dict[str, Callable[[PartitionKeys], Coroutine[Any, Any, None]]]:
         """Each way to send something to a partition; it asserts that the right answer came."""
         return {
             "call": self._call,
