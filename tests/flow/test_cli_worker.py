@@ -94,11 +94,16 @@ def place(server: TestServer, ns: str) -> list[str]:
 
 
 def wait_until_open(where: list[str]) -> None:
-    """Wait until a scheduler has opened the namespace."""
+    """Wait until a scheduler has opened every partition of the namespace."""
     deadline = time.monotonic() + 20
-    while redjob("queues", "list", *where).code:
+    while not _all_owned(where):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def _all_owned(where: list[str]) -> bool:
+    checks = redjob("doctor", "--json", *where).objects[0]["checks"]
+    return ("partitions", "ok") in {(check["name"], check["status"]) for check in checks}
 
 
 @pytest.mark.slow
