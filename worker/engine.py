@@ -59,7 +59,15 @@ class Engine:
             now_ms=place.store.now_ms,
             rng=place.rng,
         )
-        self._intake = Intake(place, app.tasks, self.runner, self.reporter.add)
+        self._intake = Intake(
+            place,
+            app.tasks,
+            self.runner,
+            self.reporter.add,
+            slots=slots,
+            background=self._background,
+            is_quiet=self._is_quiet,
+        )
         self.fetcher = Fetcher(place, slots, self._intake.accept, self._follow, self._is_closed)
         self._strays = Strays(place, self.fetcher.add, self._background)
         self._bells = Bells(place, self.fetcher, slots)
@@ -91,6 +99,7 @@ class Engine:
         self.fetcher.stop()
         self._intake.stopping = True
         await asyncio.gather(self._end_takers(), self._end_attempts(grace_s))
+        await self._intake.wait_settled()
         if not await self.reporter.wait_answered(_REPORT_S):
             log.error("unreported count=%d", self.reporter.waiting)
 
@@ -132,6 +141,9 @@ class Engine:
     def _follow(self, part: PartitionKeys, taken: Taken) -> None:
         if taken.release or taken.stale:
             self._strays.follow(part, taken)
+
+    def _is_quiet(self) -> bool:
+        return not (self.runner.unended or self.reporter.waiting or self.fetcher.is_taking)
 
     def _is_closed(self) -> bool:
         return self.reporter.behind() or self.runner.is_closed

@@ -83,6 +83,11 @@ class Fetcher:
         self._slots.changed.set()
 
     @property
+    def is_taking(self) -> bool:
+        """Whether a take is under way."""
+        return bool(self._busy)
+
+    @property
     def takers(self) -> int:
         """How many `run_taker` are of use."""
         return TAKERS * len(self._store.servers)

@@ -62,7 +62,7 @@ class Reporter:
         self._lanes = [_Lane(part) for part in place.keys.parts]
         self._recent = Recent()
         self._background = Background()
-        self._run_ids = place.store.run_ids
+        self._server_changes = place.store.server_changes
         self._said_s = place.clock.monotonic() - _SAY_EVERY_S
 
     def add(self, attempt: Attempt, end: End) -> None:
@@ -76,11 +76,11 @@ class Reporter:
 
     def behind(self) -> bool:
         """Whether to take no more jobs for now: a changed server is to hear what it may have lost first."""
-        if self._store.run_ids is not self._run_ids:
-            if self._run_ids and not self._repeating:
+        if self._store.server_changes != self._server_changes:
+            if not self._repeating:
                 self._repeating = True
                 self._background.start(self._repeat(), "repeat-reports")
-            self._run_ids = self._store.run_ids
+            self._server_changes = self._store.server_changes
         return self._repeating or self.waiting > MOST_WAITING
 
     async def wait_answered(self, timeout_s: float) -> bool:

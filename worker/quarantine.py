@@ -1,7 +1,7 @@
 """Keeps a job that may bring its process down away from the others: under intake, beside run.
 
-When a process dies, all that ran in it counts a crash, and nobody can tell whose fault it was. So an
-attempt that one more crash would make dead runs alone: if that kills the process, it was the one,
+When a process dies, all that it held counts a crash, and nobody can tell whose fault it was. So an
+attempt that one more crash would make dead begins alone: if that kills the process, it was the one,
 and an innocent that was beside it before gets through.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 from redjob.clock import Clock
 from redjob.worker.attempt import Attempt
 
-WAIT_S = 30.0  # for the others to end, before such an attempt is run beside them after all
+WAIT_S = 30.0  # for the others to end, before such an attempt is begun beside them after all
+ALONE_S = 30.0  # from its beginning on: what lives that long is not what kills at once
 
 
 class Quarantine:
@@ -19,23 +20,28 @@ class Quarantine:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._inside: Attempt | None = None
+        self._open_at = float("inf")  # monotonic s, once the one inside has begun
         self._empty_by: float | None = None  # monotonic s: what runs is waited for until then
 
     def is_closed(self, running: int) -> bool:
         """Whether to take no more jobs for now."""
+        now = self._clock.monotonic()
         if self._inside is not None:
-            return True
-        waits = self._empty_by is not None and self._clock.monotonic() < self._empty_by
-        return waits and running > 0
+            return now < self._open_at
+        return self._empty_by is not None and now < self._empty_by and running > 0
+
+    def enters(self, attempt: Attempt, running: int) -> bool:
+        """Whether an attempt is to begin alone: nothing may run, and nothing else may start from here on."""
+        if self._inside is not None or running > 0 or not is_suspect(attempt):
+            return False
+        self._inside, self._open_at, self._empty_by = attempt, float("inf"), None
+        return True
 
     def admits(self, attempt: Attempt, running: int) -> bool:
-        """Whether an attempt may start now; one that may not is to be handed back."""
-        if self._inside is not None:
+        """Whether an attempt may start beside others; one that may not is to be handed back."""
+        if self.is_closed(running) and self._inside is not None:
             return False
         if not is_suspect(attempt):
-            return True
-        if running == 0:
-            self._inside, self._empty_by = attempt, None
             return True
         now = self._clock.monotonic()
         if self._empty_by is None:
@@ -45,8 +51,13 @@ class Quarantine:
         self._empty_by = None
         return True
 
+    def began(self, attempt: Attempt) -> None:
+        """The one inside begins."""
+        if self._inside is attempt:
+            self._open_at = self._clock.monotonic() + ALONE_S
+
     def ended(self, attempt: Attempt) -> None:
-        """An attempt runs no more."""
+        """An attempt runs no more, or was given back."""
         if self._inside is attempt:
             self._inside = None
 

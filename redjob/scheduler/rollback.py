@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 
 from redjob.calls.owner import Installed
 from redjob.calls.reads import read_journal
@@ -31,13 +32,15 @@ def went_back_to(known: Known, installed: Installed, tags: Mapping[int, str]) ->
     `tags` are those that Redis has now at the seqs of `known.recent`. An entry that was trimmed
     proves nothing: somebody else owned the partition meanwhile.
     """
-    if installed.at.seq >= known.seq:
+    differs = any(tags.get(entry.seq, entry.tag) != entry.tag for entry in known.recent)
+    if installed.at.seq >= known.seq and not differs:
         tag_now = installed.tag if installed.at.seq == known.seq else tags.get(known.seq)
         if tag_now is None or tag_now == known.tag:
             return None
-    shared = [entry.seq for entry in known.recent if tags.get(entry.seq) == entry.tag]
+    # Up to the first that differs: a call that was repeated has its old tag, perhaps at its old seq.
+    shared = list(takewhile(lambda entry: tags.get(entry.seq) == entry.tag, known.recent))
     if shared:
-        return shared[-1]
+        return shared[-1].seq
     first = known.recent[0].seq if known.recent else known.seq
     return min(installed.at.seq, first - 1)
 
@@ -69,8 +72,6 @@ class Rollback:
                 "redis_emptied partition=%d incarnation=%s known_jobs=%d",
                 part.index, known.incarnation, known.jobs,
             )  # fmt: skip
-            return
-        if (known.seq, known.tag) == (installed.at.seq, installed.tag):
             return
         tags: dict[int, str] = {}
         if known.recent:

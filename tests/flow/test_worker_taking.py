@@ -9,10 +9,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redjob.calls import jobs
+from redjob.codec import decode_attempts, encode_past
+from redjob.context import current_job
 from redjob.ids import new_token
 from redjob.keys import workers_key
-from redjob.model import JobState
-from tests.flow.working import QUEUE, counted, extra_starts, looked, messages, open_shop, until
+from redjob.model import JobState, Past
+from tests.flow.working import (
+    QUEUE,
+    Shop,
+    counted,
+    extra_starts,
+    looked,
+    messages,
+    open_shop,
+    until,
+)
 
 if TYPE_CHECKING:
     from tests.support.servers import TestServer
@@ -372,3 +383,61 @@ async def test_a_repeated_enqueue_of_the_same_job_is_run_once(server: TestServer
         await until(lambda: node.counters.completed == 1)
         await shop.store.call(jobs.enqueue(shop.part, QUEUE, "default", 5, new, new_token()))
         assert starts == [1]
+
+
+async def suspect(shop: Shop, task: str) -> str:
+    """Put a job whose next crash is its last."""
+    job_id = await shop.put(task, unheard=True)
+    part = shop.store.keys.of_job(job_id)
+    field = b"2 tag " + encode_past(Past(crashes=2, last="crashed"))
+    await shop.redis.hset(part.attempts, job_id, field)
+    await shop.redis.rpush(part.queue(QUEUE).bell, "1")
+    return job_id
+
+
+async def test_a_job_whose_next_crash_is_its_last_begins_while_the_worker_holds_no_other(
+    server: TestServer, ns: str
+) -> None:
+    beside: list[int] = []
+    running = 0
+    async with open_shop(server.url, ns, partitions=2) as shop:
+
+        @shop.app.task(queue=QUEUE, name="any")
+        async def any_job() -> None:
+            nonlocal running
+            suspected = current_job().attempt == 3
+            if suspected:
+                held = [await shop.redis.hlen(part.runs) for part in shop.store.keys.parts]
+                beside.append(sum(held) - 1 + running)
+            running += 1
+            await asyncio.sleep(0.01)
+            running -= 1
+
+        for number in range(60):
+            await (suspect(shop, "any") if number % 20 == 7 else shop.put("any"))
+        node = shop.work(concurrency=16)
+        await counted(node, "completed", 60)
+    assert beside == [0, 0, 0]
+
+
+async def test_a_worker_that_stops_gives_back_a_job_that_waits_to_begin_alone(
+    server: TestServer, ns: str
+) -> None:
+    end = asyncio.Event()
+    async with open_shop(server.url, ns, partitions=1) as shop:
+
+        @shop.app.task(queue=QUEUE, name="long")
+        async def long() -> None:
+            await end.wait()
+
+        node = shop.work()
+        await shop.put("long")
+        await until(lambda: node.running == 1)
+        job_id = await suspect(shop, "long")
+        await until(lambda: node.counters.handed_back >= 1)
+        node.stop()
+        end.set()
+        await shop.stopped(node)
+        located = await shop.where(job_id)
+        assert located.entry
+        assert decode_attempts(located.attempts).past.crashes == 2

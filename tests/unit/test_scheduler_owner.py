@@ -144,6 +144,12 @@ def told(*entries: JournalEntry) -> PartitionOwner:
         pytest.param(12, "t12", {11: "t11", 12: "t12"}, 12, id="shorter"),
         pytest.param(13, "x13", {11: "t11", 12: "t12", 13: "x13"}, 12, id="number used again"),
         pytest.param(15, "x15", {11: "t11", 12: "x12", 13: "x13"}, 11, id="and gone on"),
+        pytest.param(
+            15, "x15", {11: "t11", 12: "x12", 13: "t13"}, 11, id="and a repeat has its old number"
+        ),
+        pytest.param(
+            13, "t13", {11: "t11", 12: "x12", 13: "t13"}, 11, id="and a repeat comes last again"
+        ),
         pytest.param(5, "t5", {}, 5, id="further back than is remembered"),
         pytest.param(15, "x15", {11: "x11", 12: "x12", 13: "x13"}, 10, id="all of it replaced"),
     ],
