@@ -105,9 +105,9 @@ class AsyncStore:
         return self._nodes.now_ms(part.slot if part else None)
 
     @property
-    def run_ids(self) -> frozenset[str]:
-        """The servers that were met: a restart or a failover brings a new one."""
-        return self._nodes.run_ids
+    def server_changes(self) -> int:
+        """How often a server was met that is not what was there before: restarts, failovers, new nodes."""
+        return self._nodes.changes
 
     @property
     def is_one_server(self) -> bool:

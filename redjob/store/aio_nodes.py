@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from redis import exceptions as rx
@@ -14,7 +15,7 @@ from redjob.calls.scripts import ScriptSet
 from redjob.clock import Clock
 from redjob.errors import ServerUnsuitable
 from redjob.store.aio_link import AsyncLink
-from redjob.store.policy import ConnectFailed, note, redirection
+from redjob.store.policy import ConnectFailed, nobody_knows, note, redirection
 from redjob.store.routes import Address, Routes
 from redjob.store.server_time import ServerTime
 from redjob.store.settings import StoreSettings
@@ -132,10 +133,14 @@ class AsyncNodes:
         self.routes = routes
         self._settings = settings
         self._clock = clock
-        self.run_ids: frozenset[str] = frozenset()
+        self.changes = 0  # how often a server turned out to be another one than before
+        self._run_ids: dict[Address, str] = {}
+        self._first = set(routes.primaries)  # of the first map: meeting these is no change
         self._pools: dict[Address, AsyncPool] = {}
         self._asking = asyncio.Lock()
         self._asked_at = float("-inf")
+        self._mute: set[Address] = set()
+        self._trouble: Exception | None = None
 
     async def at(self, slot: int | None) -> AsyncPool:
         """Return the connections to the server of a slot. Raises ConnectFailed, ServerUnsuitable."""
@@ -167,7 +172,7 @@ class AsyncNodes:
         """Return the connections to a server."""
         found = self._pools.get(address)
         if found is None:
-            found = AsyncPool(self._settings.at(address), self._clock, self._met)
+            found = AsyncPool(self._settings.at(address), self._clock, partial(self._met, address))
             self._pools[address] = found
         return found
 
@@ -229,23 +234,30 @@ class AsyncNodes:
     async def _ask(self) -> None:
         async with self._asking:
             now = self._clock.monotonic()
-            if not self.routes.stale or now - self._asked_at < _ASK_EVERY_S:
+            if not self.routes.stale:
                 return
-            self._asked_at = now
-            last: Exception | None = None
-            for address in self.routes.candidates():
-                try:
-                    answer = await self._answer(address)
-                except (ConnectFailed, ServerUnsuitable, rx.RedisError, OSError) as exc:
-                    last = exc
-                    continue
-                if self.routes.learn(address, answer):
-                    self._forget()
-                    return
+            if now - self._asked_at >= _ASK_EVERY_S:
+                self._asked_at = now
+                await self._ask_all()
             if not self.routes.primaries:
-                if isinstance(last, ServerUnsuitable):
-                    raise last
-                raise ConnectFailed from last
+                settings = self._settings
+                raise nobody_knows(self._trouble, settings.topology, settings.shown)
+
+    async def _ask_all(self) -> None:
+        """Ask one after another until somebody knows; `_trouble` is what the last one had."""
+        for address in sorted(self.routes.candidates(), key=self._mute.__contains__):
+            try:
+                answer = await self._answer(address)
+            except (ConnectFailed, ServerUnsuitable, rx.RedisError, OSError) as exc:
+                self._trouble = exc
+                self._mute.add(address)  # asked last: a frozen one costs every call here a second
+                continue
+            self._mute.discard(address)
+            if self.routes.learn(address, answer):
+                self._first = self._first or set(self.routes.primaries)
+                self._forget()
+                return
+            self._trouble = rx.ConnectionError(f"{address} does not know: {self.routes.unknown}")
 
     async def _answer(self, address: Address) -> Any:
         link = AsyncLink(self._settings.asking(address))
@@ -256,9 +268,11 @@ class AsyncNodes:
         finally:
             link.close()
 
-    def _met(self, run_id: str) -> None:
-        if run_id not in self.run_ids:
-            self.run_ids |= {run_id}
+    def _met(self, address: Address, run_id: str) -> None:
+        known = self._run_ids.get(address)
+        self._run_ids[address] = run_id
+        if known != run_id and (known is not None or address not in self._first):
+            self.changes += 1
 
     def _forget(self) -> None:
         there = set(self.routes.primaries)

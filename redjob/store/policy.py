@@ -113,6 +113,17 @@ class Tries:
         return min(self._rng.uniform(FIRST_DELAY_S, self._delay_s), max(0.0, self._deadline - now))
 
 
+def nobody_knows(last: BaseException | None, topology: str, shown: str) -> BaseException:
+    """Return what it means that nobody said where things are, by the last of those who were asked."""
+    if isinstance(last, ServerUnsuitable):
+        return last
+    if isinstance(last, rx.ResponseError):  # it is there, and is not what the URL says
+        return ServerUnsuitable(f"{shown} does not answer as a {topology}: {reason(last)}")
+    failed = ConnectFailed()
+    failed.__cause__ = last
+    return failed
+
+
 def redirection(exc: rx.AskError) -> Address | None:
     """Return where a MOVED or ASK points; None from a server that does not know its own name."""
     found: Any = exc
@@ -163,9 +174,14 @@ def _final(what: str, exc: rx.ResponseError) -> RedjobError:
 
 
 def connect_error(exc: BaseException, shown: str) -> BaseException:
-    """Return what a failed connection means: a ServerUnsuitable for refused credentials, else ConnectFailed."""
+    """Return what a failed connection means: a ServerUnsuitable where trying again mends nothing."""
     if isinstance(exc, _UNSUITABLE):
         return ServerUnsuitable(f"{shown} refuses these credentials: {reason(exc)}")
+    if "CERTIFICATE_VERIFY_FAILED" in str(exc):
+        return ServerUnsuitable(
+            f"{shown} has a certificate that is not trusted: {reason(exc)}; name its authority by "
+            "ssl_ca_certs=/path/to/ca.pem in the URL"
+        )
     failed = ConnectFailed()
     failed.__cause__ = exc
     return failed

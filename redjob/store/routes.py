@@ -33,6 +33,7 @@ class Routes(Protocol):
     """What a store knows about where things are."""
 
     question: tuple[Arg, ...]
+    unknown: str  # what an answer of no use means
     stale: bool  # ask before the next command
 
     @property
@@ -65,6 +66,7 @@ class OneServer:
     """A server by itself: always there as far as routing goes."""
 
     question: tuple[Arg, ...] = ()
+    unknown = ""
     stale = False
     primaries = [HOME]  # noqa: RUF012 - never changed
 
@@ -98,6 +100,7 @@ class SentinelRoutes:
 
     def __init__(self, sentinels: Sequence[Address], service: str, rng: random.Random) -> None:
         self.question: tuple[Arg, ...] = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
+        self.unknown = f"it watches no {service!r}"
         self.stale = True
         self._sentinels = list(sentinels)
         self._rng = rng
@@ -139,6 +142,7 @@ class ClusterRoutes:
     """A cluster's map of slots. The servers of the URL are asked again by name when all else is gone."""
 
     question: tuple[Arg, ...] = ("CLUSTER", "SLOTS")
+    unknown = "it has no slots and knows of none"
 
     def __init__(self, seeds: Sequence[Address], rng: random.Random) -> None:
         self.stale = True

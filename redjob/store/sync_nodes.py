@@ -13,7 +13,7 @@ from redjob.calls.call import Arg, Call
 from redjob.calls.scripts import ScriptSet
 from redjob.clock import Clock
 from redjob.errors import ServerUnsuitable
-from redjob.store.policy import ConnectFailed, note, redirection
+from redjob.store.policy import ConnectFailed, nobody_knows, note, redirection
 from redjob.store.routes import Address, Routes
 from redjob.store.server_time import ServerTime
 from redjob.store.settings import StoreSettings
@@ -109,6 +109,8 @@ class SyncNodes:
         self._pools: dict[Address, SyncPool] = {}
         self._asking = threading.Lock()
         self._asked_at = float("-inf")
+        self._mute: set[Address] = set()
+        self._trouble: Exception | None = None
 
     def at(self, slot: int | None) -> SyncPool:
         """Return the connections to the server of a slot. Raises ConnectFailed, ServerUnsuitable."""
@@ -186,23 +188,29 @@ class SyncNodes:
     def _ask(self) -> None:
         with self._asking:
             now = self._clock.monotonic()
-            if not self.routes.stale or now - self._asked_at < _ASK_EVERY_S:
+            if not self.routes.stale:
                 return
-            self._asked_at = now
-            last: Exception | None = None
-            for address in self.routes.candidates():
-                try:
-                    answer = self._answer(address)
-                except (ConnectFailed, ServerUnsuitable, rx.RedisError, OSError) as exc:
-                    last = exc
-                    continue
-                if self.routes.learn(address, answer):
-                    self._forget()
-                    return
+            if now - self._asked_at >= _ASK_EVERY_S:
+                self._asked_at = now
+                self._ask_all()
             if not self.routes.primaries:
-                if isinstance(last, ServerUnsuitable):
-                    raise last
-                raise ConnectFailed from last
+                settings = self._settings
+                raise nobody_knows(self._trouble, settings.topology, settings.shown)
+
+    def _ask_all(self) -> None:
+        """Ask one after another until somebody knows; `_trouble` is what the last one had."""
+        for address in sorted(self.routes.candidates(), key=self._mute.__contains__):
+            try:
+                answer = self._answer(address)
+            except (ConnectFailed, ServerUnsuitable, rx.RedisError, OSError) as exc:
+                self._trouble = exc
+                self._mute.add(address)  # asked last: a frozen one costs every call here a second
+                continue
+            self._mute.discard(address)
+            if self.routes.learn(address, answer):
+                self._forget()
+                return
+            self._trouble = rx.ConnectionError(f"{address} does not know: {self.routes.unknown}")
 
     def _answer(self, address: Address) -> Any:
         settings = self._settings.asking(address)
