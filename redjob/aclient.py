@@ -14,7 +14,7 @@ from redjob.calls.call import Call
 from redjob.client import checked, store_settings
 from redjob.clock import Clock, SystemClock
 from redjob.config import DEFAULT_NAMESPACE, DEFAULT_URL
-from redjob.errors import RedjobError, ResultTimeout, StoreUnavailable
+from redjob.errors import NotReplicated, RedjobError, ResultTimeout, StoreUnavailable
 from redjob.ids import slot_of
 from redjob.job import AsyncJob, EnqueueResult
 from redjob.names import check_name
@@ -32,7 +32,7 @@ from redjob.submit import (
     was_created,
     with_job,
 )
-from redjob.validate import delay_ms_of, wall_ms_of
+from redjob.validate import Ack, ack_of, delay_ms_of, wall_ms_of
 from redjob.waiting import LOOK_EVERY_S, result_of, timeout_of
 from redjob.watch import DoneWatch
 
@@ -61,6 +61,7 @@ class AsyncClient:
         namespace: str = DEFAULT_NAMESPACE,
         partitions: int | None = None,
         deadline_s: float = DEADLINE_S,
+        ack: Ack = "memory",
         clock: Clock | None = None,
     ) -> None:
         if partitions is not None:
@@ -72,7 +73,7 @@ class AsyncClient:
             partitions=partitions,
             clock=self._clock,
         )
-        self._submitter = Submitter(namespace, self._clock)
+        self._submitter = Submitter(namespace, self._clock, ack=ack)
         self._rng = random.Random()
         self._watch = DoneWatch(self._store)
 
@@ -164,16 +165,22 @@ class AsyncClient:
                     async with asyncio.timeout(min(left_s, LOOK_EVERY_S)):
                         await announced.wait()
 
-    async def cancel(self, job_id: str, *, queue: str = "") -> CancelResult:
+    async def cancel(self, job_id: str, *, queue: str = "", ack: Ack | None = None) -> CancelResult:
         """Cancel a job; a running one is asked to stop. As `Client.cancel`."""
         keys = await self._store.open()
-        return await self._run(change.cancel(keys, job_id, queue, self._store.now_ms()))
+        replicas = self._replicas(ack)
+        return await self._run(change.cancel(keys, job_id, queue, self._store.now_ms(), replicas))
 
-    async def reschedule(self, job_id: str, when: datetime, *, queue: str = "") -> None:
+    async def reschedule(
+        self, job_id: str, when: datetime, *, queue: str = "", ack: Ack | None = None
+    ) -> None:
         """Give a SCHEDULED job another time. As `Client.reschedule`."""
         run_at_ms = wall_ms_of("when", when)
         keys = await self._store.open()
-        await self._run(change.reschedule(keys, job_id, queue, run_at_ms, self._store.now_ms()))
+        replicas = self._replicas(ack)
+        await self._run(
+            change.reschedule(keys, job_id, queue, run_at_ms, self._store.now_ms(), replicas)
+        )
 
     async def replay(self, job_id: str, *, queue: str = "") -> None:
         """Run a FAILED job again, its counts from 0. As `Client.replay`."""
@@ -187,6 +194,8 @@ class AsyncClient:
         patience_s = patience_with(draft, one_server=store.is_one_server)
         try:
             reply = await store.call(call, deadline_s=patience_s)
+        except NotReplicated as error:
+            raise error.of(job.id) from error
         except StoreUnavailable as error:
             if patience_s is None:
                 raise with_job(error, job.id) from error
@@ -208,6 +217,9 @@ class AsyncClient:
             else EnqueueResult[AsyncJob](None, verdict)
             for verdict in await self._run(enqueue_all(packer, drafts))
         ]
+
+    def _replicas(self, ack: Ack | None) -> int:
+        return self._submitter.replicas_for(None if ack is None else ack_of(ack))
 
     async def _run(self, steps: Steps[T], *, deadline_s: float | None = None) -> T:
         """Drive steps: send what they yield, and give them the reply or the error."""

@@ -16,6 +16,7 @@ from redjob.partitions import validate_partitions
 from redjob.store.settings import DEADLINE_S, StoreSettings
 from redjob.submit import PlanOptions, plan_of
 from redjob.task import Task, default_name
+from redjob.validate import Ack, ack_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,12 +47,14 @@ class Redjob:
         partitions: int | None = None,
         postgres: str | None = None,
         deadline_s: float = DEADLINE_S,
+        ack: Ack = "memory",
         clock: Clock | None = None,
     ) -> None:
         if postgres is not None:
             raise InvalidArgument("postgres", "is not supported yet", "leave it out")
         self.settings: StoreSettings = store_settings(redis, deadline_s)
         self.namespace = check_name("namespace", namespace)
+        self._ack: Ack = ack_of(ack)
         self.partitions = None if partitions is None else validate_partitions(partitions)
         self.tasks: dict[str, Task] = {}
         self._clock = clock
@@ -82,6 +85,7 @@ class Redjob:
                 self.settings,
                 namespace=self.namespace,
                 partitions=self.partitions,
+                ack=self._ack,
                 clock=self._clock,
             )
         return self._client
@@ -96,6 +100,7 @@ class Redjob:
                 self.settings,
                 namespace=self.namespace,
                 partitions=self.partitions,
+                ack=self._ack,
                 clock=self._clock,
             )
         return client

@@ -46,7 +46,8 @@ class Accepted(NamedTuple):
 
 
 Verdict = Accepted | RedjobError
-Kind = tuple[int | None, str, str, int]  # partition (None: any), queue, tenant, priority
+# partition (None: any), queue, tenant, priority, replicas that must have it
+Kind = tuple[int | None, str, str, int, int]
 JOBS_A_CALL = 250  # about 2 ms of script
 _UNDER_WAY = 2
 _GOLDEN = 0.382
@@ -121,10 +122,15 @@ class _Sender:
 class Batch:
     """Jobs of one call, each with its draft and its place in the caller's list."""
 
-    __slots__ = ("_drafts", "_jobs", "_part", "_places", "_size", "_slots", "plan", "redraws_left")
+    __slots__ = (
+        "_drafts", "_jobs", "_part", "_places", "_size", "_slots", "plan", "redraws_left", "replicas",
+    )  # fmt: skip
 
-    def __init__(self, part: PartitionKeys, slots: range, plan: Plan, redraws_left: int) -> None:
+    def __init__(
+        self, part: PartitionKeys, slots: range, plan: Plan, replicas: int, redraws_left: int
+    ) -> None:
         self.plan = plan
+        self.replicas = replicas
         self.redraws_left = redraws_left
         self._part = part
         self._slots = slots
@@ -157,7 +163,9 @@ class Batch:
     def call(self) -> Call[Enqueued]:
         """The call that enqueues all of them."""
         plan = self.plan
-        return enqueue(self._part, plan.queue, plan.tenant, plan.priority, self._jobs, new_token())
+        call = enqueue(self._part, plan.queue, plan.tenant, plan.priority, self._jobs, new_token())
+        call.replicas = self.replicas
+        return call
 
     def answer(self, reply: Enqueued, again: bool, verdicts: list[Verdict | None]) -> None:
         """Put the script's letters, each in its job's place, into verdicts."""
@@ -174,8 +182,7 @@ class Batch:
     def fail(self, error: RedjobError, verdicts: list[Verdict | None]) -> None:
         """Put the error of the whole call in the place of each job."""
         for place, job in zip(self._places, self._jobs, strict=True):
-            of_job = with_job(error, job.id) if isinstance(error, StoreUnavailable) else error
-            verdicts[place] = of_job
+            verdicts[place] = with_job(error, job.id)
 
 
 class Packer:
@@ -202,13 +209,13 @@ class Packer:
         """Take a draft; returns a batch that is full and may be sent. Raises InvalidArgument."""
         run_at_ms, doc = record_of(draft, self._now_ms)
         if draft.key is None:
-            batch, full = self._batch(draft.plan, 0, None, len(doc))
+            batch, full = self._batch(draft, 0, None, len(doc))
             job_id = self._submitter.job_id(draft, batch.next_slot)
         else:
             job_id = self._submitter.job_id(draft)
             turn = self._seen.get(job_id, 0)
             self._seen[job_id] = turn + 1
-            batch, full = self._batch(draft.plan, turn, self._keys.of_job(job_id), len(doc))
+            batch, full = self._batch(draft, turn, self._keys.of_job(job_id), len(doc))
         batch.add(place, draft, NewJob(job_id, run_at_ms, doc))
         return full
 
@@ -216,7 +223,7 @@ class Packer:
         """The same drafts in another partition, under other ids."""
         part = self._rng.choice(self._keys.parts)
         slots = slot_range(part.index, self._keys.partitions)
-        other = Batch(part, slots, batch.plan, batch.redraws_left - 1)
+        other = Batch(part, slots, batch.plan, batch.replicas, batch.redraws_left - 1)
         for place, draft, job in batch.items():
             job_id = self._submitter.job_id(draft, other.next_slot)
             other.add(place, draft, NewJob(job_id, job.run_at_ms, job.doc))
@@ -228,19 +235,21 @@ class Packer:
             yield list(chain.from_iterable(kinds.values()))
 
     def _batch(
-        self, plan: Plan, turn: int, part: PartitionKeys | None, size: int
+        self, draft: Draft, turn: int, part: PartitionKeys | None, size: int
     ) -> tuple[Batch, Batch | None]:
         """The batch for one more job, and the one that it was too much for, if that may be sent."""
+        plan, replicas = draft.plan, self._submitter.replicas_for(draft.ack)
         while len(self._rounds) <= turn:
             self._rounds.append({})
-        kind = (None if part is None else part.index, plan.queue, plan.tenant, plan.priority)
+        index = None if part is None else part.index
+        kind = (index, plan.queue, plan.tenant, plan.priority, replicas)
         batches = self._rounds[turn].setdefault(kind, [])
         if batches and batches[-1].has_room(size):
             return batches[-1], None
         # Only the first round may run ahead; a later one waits until all before it are answered.
         full = batches.pop() if batches and turn == 0 else None
         redraws = self._redraws if part is None else 0
-        batches.append(Batch(*self._place(part), plan, redraws))
+        batches.append(Batch(*self._place(part), plan, replicas, redraws))
         return batches[-1], full
 
     def _place(self, part: PartitionKeys | None) -> tuple[PartitionKeys, range]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from redjob.client import Client
     from redjob.job import AsyncJob, EnqueueResult, Job
     from redjob.task import Task
+    from redjob.validate import Ack
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -56,6 +57,7 @@ class BoundTask(Generic[P, R_co]):
         self._plan: Plan = task.plan
         self._key: str | None = None
         self._expires_at_ms = 0
+        self._ack: Ack | None = None
         self.task = task
         update_wrapper(self, function)
 
@@ -73,11 +75,12 @@ class BoundTask(Generic[P, R_co]):
 
     def options(self, **options: Unpack[EnqueueOptions]) -> BoundTask[P, R_co]:
         """Return a copy whose jobs have these options; the others stay. Raises InvalidArgument."""
-        shared, key, expires_at_ms = own_options(options)
+        shared, key, expires_at_ms, ack = own_options(options)
         settings = cast("PlanOptions", {**self._settings, **shared})
         copy = BoundTask(self._app, self.task, self._function, settings)
         copy._plan = plan_of(self.name, **settings)
         copy._key = key if "idempotency_key" in options else self._key
+        copy._ack = ack if "ack" in options else self._ack
         copy._expires_at_ms = expires_at_ms if "expires_at" in options else self._expires_at_ms
         return copy
 
@@ -121,7 +124,7 @@ class BoundTask(Generic[P, R_co]):
 
     def _draft(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Draft:
         payload = self.task.encode_arguments(args, kwargs)
-        return Draft(self._plan, payload, self._key, self._expires_at_ms)
+        return Draft(self._plan, payload, self._key, self._expires_at_ms, ack=self._ack)
 
     def _draft_at(self, when: datetime, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Draft:
         return self._draft(args, kwargs)._replace(run_at_ms=wall_ms_of("when", when))

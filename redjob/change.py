@@ -34,14 +34,21 @@ class CancelResult(StrEnum):
     CANCEL_REQUESTED = "CANCEL_REQUESTED"
 
 
-def cancel(keys: Keyspace, job_id: str, queue: str, now_ms: int) -> Steps[CancelResult]:
-    """Cancel a job; one that is cancelled already is no error. Raises JobNotFound, WrongState."""
+def cancel(
+    keys: Keyspace, job_id: str, queue: str, now_ms: int, replicas: int = 0
+) -> Steps[CancelResult]:
+    """Cancel a job; one that is cancelled already is no error.
+
+    Raises JobNotFound, WrongState, NotReplicated when fewer than `replicas` have it in time.
+    """
     found = yield from find(keys, job_id, queue)
     record = found.record
     if record is None:
         return _already_cancelled(found)
     stub = stub_of(record, JobState.CANCELLED, now_ms, now_ms)
-    reply: Cancelled = yield jobs.cancel(found.part, record.queue, job_id, stub, new_token())
+    call = jobs.cancel(found.part, record.queue, job_id, stub, new_token())
+    call.replicas = replicas
+    reply: Cancelled = yield call
     match reply.code:
         case "K":
             return CancelResult.CANCELLED
@@ -53,10 +60,13 @@ def cancel(keys: Keyspace, job_id: str, queue: str, now_ms: int) -> Steps[Cancel
             return _already_cancelled((yield from find(keys, job_id, record.queue)))
 
 
-def reschedule(keys: Keyspace, job_id: str, queue: str, run_at_ms: int, now_ms: int) -> Steps[None]:
+def reschedule(
+    keys: Keyspace, job_id: str, queue: str, run_at_ms: int, now_ms: int, replicas: int = 0
+) -> Steps[None]:
     """Give a SCHEDULED job another time (wall ms).
 
-    Raises JobNotFound, WrongState for another state, Conflict, InvalidArgument.
+    Raises JobNotFound, WrongState for another state, Conflict, InvalidArgument, and NotReplicated
+    when fewer than `replicas` have it in time.
     """
     check_horizon("when", run_at_ms, now_ms)
     tag = new_token()  # one request, however often it is tried
@@ -66,9 +76,11 @@ def reschedule(keys: Keyspace, job_id: str, queue: str, run_at_ms: int, now_ms: 
             raise _refused(found, "reschedule")
         queue = found.record.queue
         seen_ms = score_ms(found.places.due)
-        reply: Moved = yield jobs.reschedule(
+        call = jobs.reschedule(
             found.part, queue, job_id, seen_ms=seen_ms, run_at_ms=run_at_ms, tag=tag
         )
+        call.replicas = replicas
+        reply: Moved = yield call
         if reply.code in "S=":
             return
     raise Conflict(job_id)

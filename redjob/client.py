@@ -14,7 +14,14 @@ from redjob.batches import Accepted, Packer, enqueue_all
 from redjob.calls.call import Call
 from redjob.clock import Clock, SystemClock
 from redjob.config import DEFAULT_NAMESPACE, DEFAULT_URL
-from redjob.errors import InvalidArgument, RedjobError, ResultTimeout, StoreFull, StoreUnavailable
+from redjob.errors import (
+    InvalidArgument,
+    NotReplicated,
+    RedjobError,
+    ResultTimeout,
+    StoreFull,
+    StoreUnavailable,
+)
 from redjob.ids import slot_of
 from redjob.job import EnqueueResult, Job
 from redjob.names import check_name
@@ -37,7 +44,7 @@ from redjob.submit import (
     was_created,
     with_job,
 )
-from redjob.validate import delay_ms_of, seconds_of, wall_ms_of
+from redjob.validate import Ack, ack_of, delay_ms_of, seconds_of, wall_ms_of
 from redjob.waiting import LOOK_EVERY_S, ended, listen, read_done, result_of, timeout_of
 
 if TYPE_CHECKING:
@@ -66,7 +73,9 @@ class Client:
     """Enqueues and manages jobs of any task by name; needs no task code.
 
     `redis` is a URL or a redis-py client whose settings are taken (its own connections are not
-    used); every call ends after `deadline_s` at the latest, with StoreUnavailable.
+    used); every call ends after `deadline_s` at the latest, with StoreUnavailable. `ack` says when
+    enqueue, cancel and reschedule return: "memory" once the server has it, "replicated" once a
+    replica has it too (else NotReplicated); each call may ask for another one.
     """
 
     def __init__(
@@ -76,6 +85,7 @@ class Client:
         namespace: str = DEFAULT_NAMESPACE,
         partitions: int | None = None,
         deadline_s: float = DEADLINE_S,
+        ack: Ack = "memory",
         clock: Clock | None = None,
     ) -> None:
         if partitions is not None:
@@ -87,7 +97,7 @@ class Client:
             partitions=partitions,
             clock=self._clock,
         )
-        self._submitter = Submitter(namespace, self._clock)
+        self._submitter = Submitter(namespace, self._clock, ack=ack)
         self._rng = random.Random()
 
     def __enter__(self) -> Self:
@@ -186,19 +196,23 @@ class Client:
             queue = info.queue or queue
             self._await_end(job_id, position, min(limit, now + LOOK_EVERY_S))
 
-    def cancel(self, job_id: str, *, queue: str = "") -> CancelResult:
+    def cancel(self, job_id: str, *, queue: str = "", ack: Ack | None = None) -> CancelResult:
         """Cancel a job; a running one is asked to stop. A job cancelled already is no error.
 
-        Raises JobNotFound, WrongState, InvalidArgument.
+        Raises JobNotFound, WrongState, InvalidArgument, NotReplicated.
         """
         keys = self._store.keys
-        return self._run(change.cancel(keys, job_id, queue, self._store.now_ms()))
+        replicas = self._replicas(ack)
+        return self._run(change.cancel(keys, job_id, queue, self._store.now_ms(), replicas))
 
-    def reschedule(self, job_id: str, when: datetime, *, queue: str = "") -> None:
+    def reschedule(
+        self, job_id: str, when: datetime, *, queue: str = "", ack: Ack | None = None
+    ) -> None:
         """Give a SCHEDULED job another time. Raises JobNotFound, WrongState, Conflict, InvalidArgument."""
         run_at_ms = wall_ms_of("when", when)
         keys = self._store.keys
-        self._run(change.reschedule(keys, job_id, queue, run_at_ms, self._store.now_ms()))
+        replicas = self._replicas(ack)
+        self._run(change.reschedule(keys, job_id, queue, run_at_ms, self._store.now_ms(), replicas))
 
     def replay(self, job_id: str, *, queue: str = "") -> None:
         """Run a FAILED job again, its counts from 0. Raises JobNotFound, WrongState, Conflict."""
@@ -212,6 +226,8 @@ class Client:
         patience_s = patience_with(draft, one_server=store.is_one_server)
         try:
             reply = store.call(call, deadline_s=patience_s)
+        except NotReplicated as error:
+            raise error.of(job.id) from error
         except StoreUnavailable as error:
             if patience_s is None:
                 raise with_job(error, job.id) from error
@@ -233,6 +249,9 @@ class Client:
             else EnqueueResult[Job](None, verdict)
             for verdict in self._run(enqueue_all(packer, drafts))
         ]
+
+    def _replicas(self, ack: Ack | None) -> int:
+        return self._submitter.replicas_for(None if ack is None else ack_of(ack))
 
     def _run(self, steps: Steps[T], *, deadline_s: float | None = None) -> T:
         """Drive steps: send what they yield, and give them the reply or the error."""

@@ -61,6 +61,30 @@ class StoreUnavailable(RedjobError):
         self.job_id = job_id
 
 
+class NotReplicated(RedjobError):
+    """Raised when what was asked for is done, but too few replicas said in time that they have it.
+
+    `stored` is "memory": the server itself has it. Asking again changes nothing and waits anew.
+    """
+
+    code = "not_replicated"
+    stored = "memory"
+
+    def __init__(self, replicas: int, wanted: int, job_id: str | None = None) -> None:
+        about = f" (job {job_id})" if job_id else ""
+        super().__init__(
+            f"{replicas} of {wanted} replicas have it{about}: stored in memory only; "
+            "wait for the replica to be back, or ask for ack='memory'"
+        )
+        self.replicas = replicas
+        self.wanted = wanted
+        self.job_id = job_id
+
+    def of(self, job_id: str) -> NotReplicated:
+        """Return the same about one job."""
+        return NotReplicated(self.replicas, self.wanted, job_id)
+
+
 class SlotMoving(StoreUnavailable):
     """Raised when a call's slot was between two servers of a cluster until the deadline."""
 

@@ -17,7 +17,14 @@ import msgspec
 
 from redjob.calls.jobs import Enqueued, NewJob, enqueue
 from redjob.codec import decode_record, decode_stub, encode_record, home_of, is_stub
-from redjob.errors import IdempotencyConflict, InvalidArgument, ScriptFailed, StoreUnavailable
+from redjob.errors import (
+    IdempotencyConflict,
+    InvalidArgument,
+    NotReplicated,
+    RedjobError,
+    ScriptFailed,
+    StoreUnavailable,
+)
 from redjob.ids import JobIds, keyed_job_id, new_token
 from redjob.model import DEFAULT_PRIORITY, DEFAULT_TENANT, Options, Record
 from redjob.names import check_name
@@ -25,6 +32,9 @@ from redjob.payload import body_hash, encode_payload
 from redjob.retry import Retry
 from redjob.steps import Ahead, Reply
 from redjob.validate import (
+    REPLICAS,
+    Ack,
+    ack_of,
     check_horizon,
     check_key,
     count_of,
@@ -62,10 +72,11 @@ class PlanOptions(TypedDict, total=False):
 
 
 class EnqueueOptions(PlanOptions, total=False):
-    """All options of a job: those of `PlanOptions` and two that are its own."""
+    """All options of a job: those of `PlanOptions`, and those that are its own."""
 
     idempotency_key: str | None
     expires_at: datetime | None
+    ack: Ack | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +158,7 @@ class Draft(NamedTuple):
     expires_at_ms: int = 0
     run_at_ms: int = 0
     delay_ms: int = 0
+    ack: Ack | None = None
 
 
 class JobSpec:
@@ -192,21 +204,23 @@ def draft_of(task: str, payload: Mapping[str, Any] | None, options: EnqueueOptio
     doc = encode_payload({} if payload is None else payload)
     if not options:
         return Draft(plan_of(task), doc)
-    shared, key, expires_at_ms = own_options(options)
-    return Draft(plan_of(task, **shared), doc, key, expires_at_ms)
+    shared, key, expires_at_ms, ack = own_options(options)
+    return Draft(plan_of(task, **shared), doc, key, expires_at_ms, ack=ack)
 
 
-def own_options(options: EnqueueOptions) -> tuple[PlanOptions, str | None, int]:
-    """Split options into those of the plan, the key and expires_at (wall ms, 0 for none).
+def own_options(options: EnqueueOptions) -> tuple[PlanOptions, str | None, int, Ack | None]:
+    """Split options into those of the plan, the key, expires_at (wall ms, 0 for none) and ack.
 
     Raises InvalidArgument.
     """
     shared = dict(options)
     key, expires_at = shared.pop("idempotency_key", None), shared.pop("expires_at", None)
+    ack = shared.pop("ack", None)
     return (
         cast("PlanOptions", shared),
         None if key is None else check_key(key),
         0 if expires_at is None else wall_ms_of("expires_at", expires_at),
+        None if ack is None else ack_of(ack),
     )
 
 
@@ -217,8 +231,9 @@ REDRAWS = 5  # then the last one has the usual patience
 class Submitter:
     """Makes ids and calls for the drafts of one namespace; threads may share it."""
 
-    def __init__(self, namespace: str, clock: Clock) -> None:
+    def __init__(self, namespace: str, clock: Clock, *, ack: Ack = "memory") -> None:
         self._namespace = namespace
+        self._ack: Ack = ack_of(ack)
         self._ids = JobIds(clock)
 
     def job_id(self, draft: Draft, slot: int | None = None) -> str:
@@ -233,7 +248,12 @@ class Submitter:
         job = NewJob(self.job_id(draft), *record_of(draft, now_ms))
         part = keys.of_job(job.id)
         call = enqueue(part, plan.queue, plan.tenant, plan.priority, (job,), new_token())
+        call.replicas = self.replicas_for(draft.ack)
         return job, call
+
+    def replicas_for(self, ack: Ack | None) -> int:
+        """Return how many replicas must have what is asked for with an ack level (None: the usual)."""
+        return REPLICAS[self._ack if ack is None else ack]
 
     def go_on(
         self,
@@ -344,6 +364,8 @@ def was_created(draft: Draft, job: NewJob, code: str, found: bytes | None, *, ag
     return False
 
 
-def with_job(error: StoreUnavailable, job_id: str) -> StoreUnavailable:
-    """Return the error with the id of the job that the call was about."""
-    return StoreUnavailable(error.reason, outcome=error.outcome, job_id=job_id)
+def with_job(error: RedjobError, job_id: str) -> RedjobError:
+    """Return the error with the id of the job that the call was about, where it is of use."""
+    if isinstance(error, StoreUnavailable):
+        return StoreUnavailable(error.reason, outcome=error.outcome, job_id=job_id)
+    return error.of(job_id) if isinstance(error, NotReplicated) else error

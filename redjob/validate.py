@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
+from typing import Literal, cast
 
 from redjob.config import Limits
 from redjob.errors import InvalidArgument
 from redjob.model import PRIORITIES
 
+Ack = Literal["memory", "replicated"]
+REPLICAS: dict[str, int] = {"memory": 0, "replicated": 1}  # that must have it before a call returns
 KEY_BYTES = 255
 LIMITS = Limits()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _YEAR_S = 366 * 86_400
+
+
+def ack_of(ack: object) -> Ack:
+    """Return an ack level. Raises InvalidArgument for one that there is not."""
+    if ack == "durable":
+        raise InvalidArgument("ack", "is 'durable', which needs Postgres", "use 'replicated'")
+    if ack not in REPLICAS:
+        raise InvalidArgument("ack", f"is {ack!r:.80}", "use 'memory' or 'replicated'")
+    return cast("Ack", ack)
 
 
 def wall_ms_of(field: str, when: object) -> int:

@@ -21,7 +21,8 @@ class Call(Generic[T_co]):
     """A script call on one partition (None: on a quorum key), ready to be sent and repeated.
 
     `again_at` and `run_id_at` are positions in `args` that the store fills: "1" when an earlier try
-    may have got through, and the run_id of the server behind the connection used.
+    may have got through, and the run_id of the server behind the connection used. `replicas` must
+    have it before the call counts as answered.
     """
 
     script: str
@@ -31,6 +32,7 @@ class Call(Generic[T_co]):
     read: Callable[[list[Any]], T_co]
     again_at: int = -1
     run_id_at: int = -1
+    replicas: int = 0
 
     @property
     def slot(self) -> int:

@@ -13,7 +13,7 @@ from redis import exceptions as rx
 from redjob.calls.call import Arg, Call
 from redjob.calls.scripts import ScriptSet
 from redjob.clock import Clock
-from redjob.errors import ServerUnsuitable
+from redjob.errors import NotReplicated, ServerUnsuitable
 from redjob.store.aio_link import AsyncLink
 from redjob.store.policy import ConnectFailed, nobody_knows, note, redirection
 from redjob.store.routes import Address, Routes
@@ -47,11 +47,20 @@ class AsyncPool:
                     raw = await link.exchange(scripts.command(call, sha=True))
                 except rx.NoScriptError:
                     raw = await link.exchange(scripts.command(call, sha=False))
+                got = await self._wait(link, call) if call.replicas else 0
             except BaseException as exc:
                 self._failed(link, exc)
                 raise
             self._idle.append(link)
+            if got < call.replicas:
+                raise NotReplicated(got, call.replicas)
             return raw
+
+    async def _wait(self, link: AsyncLink, call: Call[Any]) -> int:
+        """Return how many replicas have what this connection has written, once enough have it."""
+        wait_s = self.settings.reply_timeout_s
+        command = ("WAIT", call.replicas, int(wait_s * 1000))
+        return int(await link.exchange(command, block_s=wait_s))
 
     async def commands(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
         """Send commands in one write; error replies are returned in their places."""

@@ -12,6 +12,7 @@ from redjob.calls.call import Arg, Call, read_reply
 from redjob.calls.reads import Query
 from redjob.calls.scripts import ScriptSet
 from redjob.clock import Clock, SystemClock
+from redjob.errors import NotReplicated
 from redjob.keys import Keyspace, PartitionKeys
 from redjob.store.facts import ServerFacts, facts_query
 from redjob.store.namespace import keyspace_from, namespace_query
@@ -195,10 +196,13 @@ class SyncStore:
                 raw = link.read()
             except rx.NoScriptError:
                 raw = link.exchange(self._scripts.command(call, sha=False))
+            got = pool.wait(link, call.replicas) if call.replicas else 0
         except BaseException as exc:
             pool.failed(link, exc)
             raise
         pool.idle.append(link)
+        if got < call.replicas:
+            raise NotReplicated(got, call.replicas)
         return raw
 
     def _notice_fork(self) -> None:

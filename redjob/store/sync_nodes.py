@@ -70,6 +70,12 @@ class SyncPool:
             self.idle.append(link)
         return replies
 
+    def wait(self, link: SyncLink, replicas: int) -> int:
+        """Return how many replicas have what a connection has written, once enough have it."""
+        # half of what the connection itself would wait for any reply
+        wait_ms = int(self.settings.reply_timeout_s * 500)
+        return int(link.exchange(("WAIT", replicas, wait_ms)))
+
     def failed(self, link: SyncLink, exc: BaseException) -> None:
         """Keep a connection that is still good after an error; a READONLY primary must be left too."""
         usable = isinstance(exc, rx.ResponseError) and not isinstance(exc, rx.ReadOnlyError)
