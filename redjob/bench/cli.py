@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn, cast
 import click
 import msgspec
 
-from redjob.bench import drain, enqueue, fire, memory, scripts, timed
+from redjob.bench import drain, enqueue, fire, memory, scripts, sustained, takeover, timed
 from redjob.bench.best import Bench, best_of
 from redjob.bench.report import table, write_figures
 from redjob.bench.result import Row
@@ -27,10 +27,11 @@ Example:
 
 
 class _Kind(NamedTuple):
-    """A benchmark's run and the figure by which its runs are compared."""
+    """A benchmark's run and the figure by which its runs are compared; `once` where it repeats itself."""
 
     run: Callable[[Options], Row]
     score: Callable[[Row], float]
+    once: bool = False
 
 
 def _rate(row: Row) -> float:
@@ -58,6 +59,8 @@ _BENCHES = {
     "memory": _Kind(memory.run, _small),
     "fire": _Kind(fire.run, _rate),
     "scripts": _Kind(scripts.run, _cheap),
+    "takeover": _Kind(takeover.run, _punctual, once=True),
+    "sustained": _Kind(sustained.run, _punctual),
 }
 
 
@@ -66,6 +69,12 @@ _BENCHES = {
 @click.option("--jobs", type=click.IntRange(min=1), help="Jobs a run, instead of the usual number.")
 @click.option("--concurrency", "-c", type=click.IntRange(min=1), default=512, show_default=True)
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "--schedulers", type=click.IntRange(min=2), default=3, show_default=True, help="For takeover."
+)
+@click.option(
+    "--kills", type=click.IntRange(min=1), help=f"Valid ones, for takeover; else {takeover.KILLS}."
+)
 @click.option("--url", help="Use this server; by default each run starts one of its own.")
 @click.option("--server", type=click.Choice(["valkey", "redis"]), help="Which kind of its own.")
 @click.option(
@@ -79,7 +88,7 @@ _BENCHES = {
     help="Write the figures into this Markdown file, between its markers.",
 )
 def bench(which: str, as_json: bool, docs: Path | None, quick: bool, **settings: object) -> int:
-    """Measure enqueue, drain, timing, burst, memory, fire or the scripts alone; or all of them."""
+    """Measure one of them by itself, or all of them; docs/benchmarks.md says what each one is."""
     options = Options(quick=quick, **cast("dict[str, int]", settings))  # type: ignore[arg-type]
     if quick:
         options = replace(options, runs=1)
@@ -105,7 +114,8 @@ def _measure(name: str, options: Options) -> Row:
     chosen = replace(options, server=kind)
     found = _BENCHES[name]
     run = Bench(name, lambda: found.run(chosen), found.score)
-    row = best_of(run, options.runs, lambda text: click.echo(text, err=True))
+    runs = 1 if found.once else options.runs
+    row = best_of(run, runs, lambda text: click.echo(text, err=True))
     row.note = row.note or note
     return row
 

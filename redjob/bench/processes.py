@@ -63,6 +63,11 @@ class Service:
             self._process.wait()
         return self._output.read_text(errors="replace")
 
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._process.kill()
+        self._process.wait()
+
     def output(self) -> str:
         """What it has printed so far."""
         return self._output.read_text(errors="replace")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from redjob.bench.result import Row, Spread, Tail
+from redjob.bench.result import Middle, Row, Spread, Tail
 
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 _HEAD = ("bench", "server", "jobs")
@@ -59,7 +59,7 @@ def _usual(name: str, value: object) -> bool:
 
 
 def _told(value: object) -> str:
-    if isinstance(value, Spread | Tail):
+    if isinstance(value, Spread | Tail | Middle):
         parts = msgspec.structs.asdict(value)
         return " ".join(f"{name} {part:g}" for name, part in parts.items())
     if isinstance(value, dict):

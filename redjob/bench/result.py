@@ -24,6 +24,13 @@ class Tail(msgspec.Struct, frozen=True, kw_only=True):
     max: float
 
 
+class Middle(msgspec.Struct, frozen=True, kw_only=True):
+    """The middle and the worst of a latency, ms."""
+
+    p50: float
+    max: float
+
+
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One benchmark's figures; what does not apply is left out.
 
@@ -34,6 +41,7 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     bench: str
     server: str
     jobs: int
+    per_s: int | None = None
     seconds: float | None = None
     jobs_per_s: int | None = None
     redis_us_per_job: float | None = None
@@ -42,7 +50,11 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     scheduler_cpu_us_per_job: float | None = None
     client_cpu_us_per_job: float | None = None
     lateness_ms: Spread | None = None
+    takeover_ms: Middle | None = None
+    kills: int | None = None
+    void_kills: int | None = None
     probe_ms: Tail | None = None
+    ping_ms: Tail | None = None
     early: int | None = None
     lost: int | None = None
     duplicated: int | None = None
@@ -81,3 +93,9 @@ def tail(values_ms: Sequence[float]) -> Tail | None:
     """The slow end of values, None of none."""
     found = spread(values_ms)
     return None if found is None else Tail(p99=found.p99, max=found.max)
+
+
+def middle(values_ms: Sequence[float]) -> Middle | None:
+    """The middle and the worst of values, None of none."""
+    found = spread(values_ms)
+    return None if found is None else Middle(p50=found.p50, max=found.max)

@@ -38,6 +38,8 @@ class Options:
     jobs: int | None = None
     concurrency: int = 512
     workers: int = 1
+    schedulers: int = 3
+    kills: int | None = None
     url: str | None = None
     server: Kind | None = None
     runs: int = 3
@@ -63,6 +65,7 @@ class Stage:
         self.noop: BoundTask[[int, str], object] = noop_of(self.app)
         self.store = SyncStore(settings_from_url(server.url), namespace)
         self.probe_ms: list[float] = []
+        self.ping_ms: list[float] = []
         self._directory = directory
         self._names = 0
 
@@ -76,7 +79,7 @@ class Stage:
         """Run a scheduler; inside, it owns every partition."""
         arguments = ["redjob", "scheduler", "--depth-limit", "none", "--partitions"]
         with self._service("scheduler", [*arguments, str(DEFAULT_PARTITIONS)]) as service:
-            self._until(service, self._all_open)
+            self.until(service, self._all_open)
             yield service
 
     @contextlib.contextmanager
@@ -93,22 +96,33 @@ class Stage:
             started: list[Service] = []
             for place in range(count):
                 started.append(stack.enter_context(self.worker(concurrency)))
-                self._until(started[-1], lambda: "worker_started" in self._said(started[-1]))
+                self.until(started[-1], lambda: "worker_started" in self.said(started[-1]))
                 del place
             for index in spare:
                 self.noop.enqueue(index, "")
-            self._until(started[-1], lambda: self.tally.totals(spare).lost == 0)
+            self.until(started[-1], lambda: self.tally.totals(spare).lost == 0)
             yield started
 
     @contextlib.contextmanager
     def probe(self) -> Generator[None]:
         """Time the bare server beside what happens inside, into `probe_ms`."""
         stream = f"{self.namespace}:probe"
-        arguments = ["redjob.bench.probe", self.server.url, stream]
-        with Service("probe", arguments, {}, self._directory) as service:
-            self._until(service, lambda: READY in service.output())
+        with self._timed("probe", [self.server.url, stream], self.probe_ms):
             yield
-            self.probe_ms = samples_of(service.stop())
+
+    @contextlib.contextmanager
+    def ping(self) -> Generator[None]:
+        """Time PING beside what happens inside, into `ping_ms`."""
+        with self._timed("ping", [self.server.url], self.ping_ms):
+            yield
+
+    @contextlib.contextmanager
+    def _timed(self, kind: str, arguments: list[str], into: list[float]) -> Generator[None]:
+        words = [f"redjob.bench.{kind}", *arguments]
+        with Service(kind, words, {}, self._directory) as service:
+            self.until(service, lambda: READY in service.output())
+            yield
+            into[:] = samples_of(service.stop())
 
     def wait(
         self,
@@ -144,7 +158,8 @@ class Stage:
         environment = {TALLY: str(self.tally.path)}
         return Service(f"{name}-{self._names}", [*arguments, *place], environment, self._directory)
 
-    def _until(self, service: Service, ready: Callable[[], bool]) -> None:
+    def until(self, service: Service, ready: Callable[[], bool]) -> None:
+        """Wait until a service is as far as it should be."""
         deadline = time.monotonic() + START_S
         while not ready():
             service.check()
@@ -157,7 +172,8 @@ class Stage:
         return all(position is not None and position.epoch for position in found)
 
     @staticmethod
-    def _said(service: Service) -> str:
+    def said(service: Service) -> str:
+        """What a service has logged and printed so far."""
         return service.log.read_text(errors="replace") + service.output()
 
     def close(self) -> None:

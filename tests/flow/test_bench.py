@@ -66,6 +66,25 @@ def test_a_benchmark_answers_with_its_figures_and_loses_and_doubles_nothing(benc
         assert 0 <= late["p50"] <= late["p95"] <= late["p99"] <= late["max"]
 
 
+@pytest.mark.slow
+def test_takeover_kills_an_owner_and_counts_every_job() -> None:
+    row = row_of("takeover", "--kills", "1", "--schedulers", "2", "--concurrency", "32")
+    assert row["kills"] + row["void_kills"] in {1, 2}
+    assert 0 < row["takeover_ms"]["p50"] <= row["takeover_ms"]["max"]
+    assert row["jobs"] > 1000
+    assert {name: row[name] for name in (*_COUNTED, "early")} == {**_COUNTED, "early": 0}
+    assert row["lateness_ms"]["p50"] >= 0
+
+
+@pytest.mark.slow
+def test_sustained_counts_every_job_and_times_the_server() -> None:
+    row = row_of("sustained", "--jobs", "2000", "--concurrency", "64")
+    assert (row["jobs"], row["per_s"]) == (2000, 5000)
+    assert {name: row[name] for name in (*_COUNTED, "early")} == {**_COUNTED, "early": 0}
+    assert 0 < row["ping_ms"]["p99"] <= row["ping_ms"]["max"]
+    assert 0 <= row["lateness_ms"]["p50"] <= row["lateness_ms"]["max"]
+
+
 def test_the_scripts_alone_are_accounted_for_by_phase_and_batch() -> None:
     row = row_of("scripts", "--jobs", "200")
     phases = {name.rpartition(" ")[0] for name in row["script_us"]}
