@@ -11,9 +11,10 @@ import redis
 from redis.cluster import RedisCluster
 from redis.exceptions import AskError, ResponseError, TryAgainError
 
+from redjob.embedded import cluster
+from redjob.embedded.ports import free_ports
 from redjob.partitions import SLOTS, key_slot
 from tests.support import cluster_node
-from tests.support.ports import free_ports
 from tests.support.servers import find_programs
 from tests.support.summary import Summary
 from tests.support.tls import TlsProxy
@@ -74,7 +75,7 @@ def test_a_taken_bus_port_is_not_insisted_on(
 ) -> None:
     taken = own_server().port
     offers = iter([(free_ports(1)[0], taken), free_ports(2)])
-    monkeypatch.setattr(cluster_node, "free_ports", lambda _count: next(offers))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType] - of no type by design
+    monkeypatch.setattr(cluster, "free_ports", lambda _count: next(offers))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType] - of no type by design
     program = next(iter(_PROGRAMS.values()))
     node, bus_port = cluster_node.launch_node(tmp_path / "node", program.path, ())
     try:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import random
 import socket
 import subprocess
 import time
@@ -25,14 +24,12 @@ from redjob.embedded.binary import ServerBinary, require_server
 from redjob.embedded.directory import PID_FILE, lock_directory, stop_leftover
 from redjob.embedded.errors import ServerStartFailed
 from redjob.embedded.guard import Guard
+from redjob.embedded.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _HOST = "127.0.0.1"
-# Below the ephemeral ranges of Linux (from 32768) and macOS (from 49152): while the server is
-# down, a client's own outgoing connection can never sit on its port. The cluster bus adds 10000.
-_PORTS = range(16_384, 32_768)
 _PORT_TRIES = 8
 _POLL_S = 0.01
 _LOG_FILE = "server.log"
@@ -234,13 +231,10 @@ class EmbeddedServer:
 
 
 def _free_port() -> int:
-    for port in random.SystemRandom().sample(_PORTS, 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((_HOST, port))
-            return port
-    reason = f"no free port between {_PORTS.start} and {_PORTS.stop}"
-    raise ServerStartFailed(reason)
+    try:
+        return free_ports(1)[0]
+    except OSError as exc:
+        raise ServerStartFailed(str(exc)) from exc
 
 
 def _answers(port: int, pid: int) -> bool:

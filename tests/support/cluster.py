@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import pytest
 from redis.exceptions import RedisError, ResponseError
 
+from redjob.embedded.cluster import join
 from redjob.partitions import SLOTS
-from tests.support.cluster_node import HOST, ClusterNode, Row, launch_node
+from tests.support.cluster_node import ClusterNode, Row, launch_node
 from tests.support.processes import wait_until
 from tests.support.slot_move import SlotMove
 
@@ -172,21 +173,14 @@ class ClusterNodes:
     # creation
 
     def _create(self) -> None:
-        bus_ports: list[int] = []
+        ports: list[tuple[int, int]] = []
         for number in range(2 * self._primaries):
             directory = self._directory / f"node-{number}"
             node, bus_port = launch_node(directory, self._program, self._extra_args)
             self.nodes.append(node)
-            bus_ports.append(bus_port)
+            ports.append((node.port, bus_port))
         primaries, replicas = self.nodes[: self._primaries], self.nodes[self._primaries :]
-        for number, node in enumerate(self.nodes):
-            # Different from the start: equal ones would be told apart one by one, later.
-            node.command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-        for number, node in enumerate(primaries):
-            low, high = (SLOTS * n // self._primaries for n in (number, number + 1))
-            node.command("CLUSTER", "ADDSLOTSRANGE", low, high - 1)
-        for node, bus_port in list(zip(self.nodes, bus_ports, strict=True))[1:]:
-            self.nodes[0].command("CLUSTER", "MEET", HOST, node.port, bus_port)
+        join(ports, len(primaries), lambda number, *words: self.nodes[number].command(*words))
         for primary, replica in zip(primaries, replicas, strict=True):
             _follow(replica, primary)
         self.wait_healthy()

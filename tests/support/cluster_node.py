@@ -11,34 +11,13 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from redjob.embedded import EmbeddedServer, ServerStartFailed
-from tests.support.ports import free_ports
+from redjob.embedded.cluster import HOST, start_node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-HOST = "127.0.0.1"
-_PORT_TRIES = 8
-
-# The first four are what users are told to set, so that tests meet the cluster that users have.
-CONFIG = (
-    # A dead primary is replaced within node-timeout + 1 to 2 s; the default of 15 s would stop a
-    # partition for as long.
-    *("--cluster-node-timeout", "2000"),
-    # No replica is too far behind to be elected: a late copy can be mended from the journal, a
-    # partition that nobody serves cannot fire.
-    *("--cluster-replica-validity-factor", "0"),
-    # One shard without a primary must not stop the others: their partitions depend on nothing there,
-    # and a plain job draws an id in another partition. A minority still refuses writes.
-    *("--cluster-require-full-coverage", "no"),
-    # Whoever is cut off must not answer from old data.
-    *("--cluster-allow-reads-when-down", "no"),
-    # For tests only: the address that clients are sent to, and replicas that sync at once (5 s are
-    # for primaries with many replicas).
-    *("--cluster-announce-ip", HOST),
-    *("--repl-diskless-sync-delay", "0"),
-)
+    from redjob.embedded import EmbeddedServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +132,5 @@ def launch_node(
     directory: Path, program: Path, extra_args: Sequence[str]
 ) -> tuple[ClusterNode, int]:
     """Start an empty node that belongs to no cluster yet; return its cluster bus port too."""
-    for last in range(_PORT_TRIES):
-        # The bus port by hand: the usual port + 10000 can lie in the ephemeral range.
-        port, bus_port = free_ports(2)
-        own = ("--cluster-enabled", "yes", "--cluster-port", str(bus_port))
-        server = EmbeddedServer(
-            directory, port=port, binary=program, extra_args=(*own, *CONFIG, *extra_args)
-        )
-        try:
-            return ClusterNode(server.start()), bus_port
-        except ServerStartFailed as failed:
-            if "in use" not in failed.reason or last == _PORT_TRIES - 1:
-                raise
-    raise AssertionError  # the loop returns or raises
+    server, bus_port = start_node(directory, program, extra_args)
+    return ClusterNode(server), bus_port

@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from redjob.embedded import EmbeddedServer
 from redjob.embedded.guard import Guard
-from tests.support.ports import free_ports
+from redjob.embedded.ports import free_ports
 from tests.support.processes import wait_until
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import random
 import socket
 from contextlib import ExitStack, suppress
 
-# Below the ephemeral ranges of Linux and macOS, as in `redjob.embedded`: while a server is down, no
-# client's outgoing connection can take its port.
+# Below the ephemeral ranges of Linux (from 32768) and macOS (from 49152): while a server is down,
+# no client's outgoing connection can sit on its port.
 _PORTS = range(16_384, 32_768)
 
 
