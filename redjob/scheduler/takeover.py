@@ -29,12 +29,35 @@ from redjob.store.namespace import keyspace_from, open_query
 
 log = logging.getLogger("redjob.scheduler")
 
+_SOON_S = 1.0
+_LAST_REST_S = 5.0
 _AGAIN_S = 0.05  # between two tries to open what could not be opened
 
 
 class _Opened(NamedTuple):
     owner: PartitionOwner
     installed: Installed
+
+
+class _Rests:
+    """Lets a partition that closes as soon as it is opened rest in between, longer each time.
+
+    One with a damaged journal would else be opened some 50 times a second, each time with a line.
+    """
+
+    def __init__(self) -> None:
+        self._opened: dict[int, tuple[float, float]] = {}  # monotonic s, and the rest after it in s
+
+    def opened(self, index: int, now: float) -> None:
+        """A partition was opened; how long it rests if it closes at once."""
+        at, rest_s = self._opened.get(index, (float("-inf"), 0.0))
+        soon = now - at < rest_s + _SOON_S
+        self._opened[index] = (now, min(_LAST_REST_S, rest_s * 2 or _AGAIN_S) if soon else 0.0)
+
+    def is_over(self, index: int, now: float) -> bool:
+        """Whether a partition may be opened again."""
+        at, rest_s = self._opened.get(index, (float("-inf"), 0.0))
+        return now - at >= rest_s
 
 
 class Takeover:
@@ -58,6 +81,7 @@ class Takeover:
         self._counters = counters
         self._prime = prime
         self._rollback = Rollback(exchange.store, counters)
+        self._rests = _Rests()
         self._epochs: dict[int, int] = {}  # of fences that were refused: what stands there already
 
     async def step(self) -> float:
@@ -66,11 +90,15 @@ class Takeover:
             self._holdings.work.clear()
             await self._holdings.work.wait()
         started = self._clock.monotonic()
-        missing = sorted(self._holdings.missing)
+        missing = [
+            index for index in sorted(self._holdings.missing) if self._rests.is_over(index, started)
+        ]
         opened = await self._open([self._exchange.store.keys.parts[index] for index in missing])
         if opened:
             await self._prime([owner for owner, _ in opened])
             self._counters.takeovers += len(opened)
+            for owner, _ in opened:
+                self._rests.opened(owner.part.index, self._clock.monotonic())
             numbers = ",".join(str(owner.part.index) for owner, _ in opened)
             took_ms = (self._clock.monotonic() - started) * 1000
             log.info("partitions_opened partitions=%s took_ms=%.0f", numbers, took_ms)

@@ -200,7 +200,7 @@ class SyncStore:
         except BaseException as exc:
             pool.failed(link, exc)
             raise
-        pool.idle.append(link)
+        pool.give(link)
         if got < call.replicas:
             raise NotReplicated(got, call.replicas)
         return raw

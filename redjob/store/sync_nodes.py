@@ -20,6 +20,7 @@ from redjob.store.settings import StoreSettings
 from redjob.store.sync_link import SyncLink
 
 LONGEST_BLOCK_S = 5.0  # what a blocking command may wait
+_MOST_IDLE = 32  # connections to one server: more threads than that seldom call at once again
 _ASK_S = 1.0  # for one server to say where things are
 _ASK_EVERY_S = 0.1
 
@@ -48,6 +49,13 @@ class SyncPool:
                 raise
         return link
 
+    def give(self, link: SyncLink) -> None:
+        """Keep a connection for the next call, or close it if there are enough."""
+        if len(self.idle) < _MOST_IDLE:
+            self.idle.append(link)
+        else:
+            link.close()
+
     def take_blocking(self) -> SyncLink:
         """Return a connection for a command that waits. Raises ConnectFailed, ServerUnsuitable."""
         try:
@@ -67,7 +75,7 @@ class SyncPool:
         if errors:
             self.failed(link, errors[0])
         else:
-            self.idle.append(link)
+            self.give(link)
         return replies
 
     def wait(self, link: SyncLink, replicas: int) -> int:
@@ -80,7 +88,7 @@ class SyncPool:
         """Keep a connection that is still good after an error; a READONLY primary must be left too."""
         usable = isinstance(exc, rx.ResponseError) and not isinstance(exc, rx.ReadOnlyError)
         if usable and link.connection.is_connected:
-            self.idle.append(link)
+            self.give(link)
             return
         link.close()  # a reply may still be on its way: nobody may read it as his own
         if isinstance(exc, rx.ConnectionError | OSError) and not isinstance(exc, TimeoutError):
