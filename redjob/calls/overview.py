@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from redjob.calls.call import Arg
@@ -96,8 +98,8 @@ class Present(NamedTuple):
     owners: dict[int, str]
 
 
-def present(namespace: str) -> Query[Present]:
-    """Read the live scheduler nodes and partition leases, by the server's clock."""
+def present(namespace: str, quorum: int = 0) -> Query[Present]:
+    """Read the live scheduler nodes and partition leases in a quorum key, by its server's clock."""
 
     def read(raw: list[Any]) -> Present:
         (seconds, micros), flat = raw
@@ -115,7 +117,17 @@ def present(namespace: str) -> Query[Present]:
                 owners[int(name)] = first
         return Present(frozenset(nodes), owners)
 
-    return Query(None, [("TIME",), ("HGETALL", nodes_key(namespace, 0))], read)
+    return Query(None, [("TIME",), ("HGETALL", nodes_key(namespace, quorum))], read)
+
+
+def agreed(found: Sequence[Present], count: int) -> Present:
+    """Return what was found in some of `count` quorum keys: an owner is whom more than half name.
+
+    A node counts wherever it is seen: whom one server does not hear may be heard by another.
+    """
+    votes = Counter(lease for one in found for lease in one.owners.items())
+    owners = {index: name for (index, name), votes in votes.items() if votes > count // 2}
+    return Present(frozenset[str]().union(*(one.nodes for one in found)), owners)
 
 
 def workers_seen(namespace: str) -> Query[list[tuple[str, int]]]:

@@ -140,7 +140,7 @@ def _places(store: SyncStore, queue: str | None) -> Iterator[tuple[PartitionKeys
 def _pages(store: SyncStore, part: PartitionKeys, queue: str, keep_ms: int) -> Iterator[list[Due]]:
     """Pages of what is dead for long enough now; whoever asks for the next one has moved the last."""
     store.query(queue_names(part))  # the first answer tells the server's clock
-    until_ms = store.now_ms() - keep_ms
+    until_ms = store.now_ms(part) - keep_ms
     seen: set[str] = set()
     while page := store.query(dead_before(part, queue, until_ms, _PAGE)):
         fresh = [due for due in page if due.id not in seen]
@@ -165,7 +165,7 @@ def _replayed(connection: Connection, queue: str) -> Iterator[int]:
 def _purge(store: SyncStore, part: PartitionKeys, queue: str, page: list[Due], keep_ms: int) -> int:
     docs = store.query(records(part, [due.id for due in page]))
     jobs = [
-        (due.id, _stub(doc, due.run_at_ms, store.now_ms()))
+        (due.id, _stub(doc, due.run_at_ms, store.now_ms(part)))
         for due, doc in zip(page, docs, strict=True)
     ]
     call = sweep.purge(part, queue, jobs, keep_ms=keep_ms, tag=new_token())

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 import click
 import msgspec
 
-from redjob.calls.overview import partition_facts, present, queue_counts, workers_seen
+from redjob.calls.overview import partition_facts, queue_counts, workers_seen
+from redjob.cli.namespace_checks import present_of
 from redjob.cli.options import (
     client_of,
     connection_options,
@@ -107,10 +108,10 @@ def _around(store: SyncStore, info: JobInfo) -> Around:
     part = store.keys.of_slot(slot_of(info.id))
     server = store.query(facts_query(part))
     facts = store.query(partition_facts(part))
-    there = store.query(present(store.namespace))
+    there = present_of(store)
     counts = store.query(queue_counts(part, info.queue)) if info.queue else None
     return Around(
-        now_ms=store.now_ms(),
+        now_ms=store.now_ms(part),
         partition=part.index,
         owner=there.owners.get(part.index),
         checked=facts is not None and facts.run_id == server.run_id,

@@ -13,6 +13,7 @@ from redjob.cli.why import Around, why_not_running
 from redjob.ids import new_token
 from redjob.keys import workers_key
 from redjob.model import ErrorInfo, JobInfo, JobState
+from redjob.partitions import QUORUM_KEYS
 from tests.flow.commands import Ran, redjob
 from tests.flow.sweeping import QUEUE, Stage, staged
 
@@ -35,9 +36,10 @@ async def everybody_is_there(stage: Stage) -> None:
     """Do what a scheduler, a sweeper and a worker leave to be seen."""
     want = range(len(stage.store.keys.parts))
     ns = stage.store.namespace
-    await stage.store.call(owner.renew(ns, 0, "n1", ttl_ms=60_000, want=want, drop=[]))
+    for quorum in range(1 if stage.store.is_one_server else QUORUM_KEYS):
+        await stage.store.call(owner.renew(ns, quorum, "n1", ttl_ms=60_000, want=want, drop=[]))
     for part in stage.store.keys.parts:
-        stage.redis.hset(part.meta, "seen_ms", stage.store.now_ms())
+        stage.redis.hset(part.meta, "seen_ms", stage.store.now_ms(part))
         await stage.store.call(sweep.reclaim(part, (), grace_ms=0, tag=new_token()))
     stage.redis.zadd(workers_key(ns), {"w1": stage.store.now_ms()})
 
@@ -54,6 +56,8 @@ async def test_a_healthy_namespace_passes(server: TestServer, ns: str) -> None:
         assert found["appendonly"]["status"] == ("ok" if on_disk else "warn")
         assert "4 partitions" in found["namespace"]["detail"]
         assert "1 heard" in found["workers"]["detail"]
+        together = {"primaries", "slots", "spread", "quorum", "replicas", "min-replicas-to-write"}
+        assert (found.keys() >= together) == (server.kind == "cluster")
         table = redjob("doctor", "--redis-url", server.url, "--namespace", ns)
         assert table.code == DONE
         assert "owners" in table.out
