@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,9 +11,10 @@ import click
 
 from redjob.cli.options import connection_options, example, json_option, setting
 from redjob.cli.output import print_json
+from redjob.cli.parent import environment_of, run_until_signal
 from redjob.cli.root import WRONG_USE
 from redjob.config import Connection
-from redjob.dev import Child, ChildSpec, Say, WrongUse, run_children
+from redjob.dev import Child, ChildSpec, Say, WrongUse
 from redjob.embedded import EmbeddedServer, ServerStartFailed
 from redjob.store.settings import redact
 
@@ -63,23 +63,13 @@ def dev(
         shown = redact(url)
         say("dev", f"Redis is {shown}; for other programs: REDJOB_REDIS_URL={shown}")
         children = [
-            Child(spec, say) for spec in _specs(app, _environment(connection, url), passed_on)
+            Child(spec, say) for spec in _specs(app, environment_of(connection, url), passed_on)
         ]
         try:
             code = asyncio.run(_run(children, server, say))
         except WrongUse:
             code = WRONG_USE  # the child has told why
     context.exit(code)
-
-
-def _environment(connection: Connection, url: str) -> dict[str, str]:
-    """The connection's options, as the children read them: a URL may hold a password, arguments show."""
-    found = {"REDJOB_REDIS_URL": url, "REDJOB_NAMESPACE": connection.namespace}
-    if connection.partitions is not None:
-        found["REDJOB_PARTITIONS"] = str(connection.partitions)
-    if connection.allow_eviction:
-        found["REDJOB_ALLOW_EVICTION"] = "1"
-    return found
 
 
 def _specs(
@@ -99,28 +89,12 @@ def _specs(
 
 
 async def _run(children: list[Child], server: EmbeddedServer | None, say: Say) -> int:
-    """Run until the first signal, and then until all have drained or the second signal comes."""
-    stop = asyncio.Event()
-    code = 0
-
-    def on_signal(number: int) -> None:
-        nonlocal code
-        if stop.is_set():
-            code = 128 + number
-            for child in children:
-                child.kill()
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal, number)
     watching = asyncio.create_task(_keep_up(server, say)) if server is not None else None
     try:
-        await run_children(children, stop)
+        return await run_until_signal(children)
     finally:
         if watching is not None:
             watching.cancel()
-    return code
 
 
 async def _keep_up(server: EmbeddedServer, say: Say) -> None:

@@ -50,6 +50,11 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(told).decode()
 
 
+def logs_json() -> bool:
+    """Whether this process logs JSON."""
+    return any(isinstance(h.formatter, JsonFormatter) for h in logging.getLogger().handlers)
+
+
 def set_up_logging(level: str, *, as_json: bool) -> None:
     """Send every log line of this process to stderr."""
     handler = logging.StreamHandler(sys.stderr)

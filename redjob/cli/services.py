@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 import click
 
-from redjob.cli.logs import LEVELS, set_up_logging
+from redjob.cli.logs import LEVELS, logs_json, set_up_logging
 from redjob.cli.options import connection_options, example, setting
+from redjob.cli.parent import environment_of, run_until_signal
+from redjob.cli.root import WRONG_USE
 from redjob.cli.service import end_with_stdin, place_of, run_service, run_until
 from redjob.clock import SystemClock
 from redjob.config import Connection, SchedulerConfig, SweeperConfig
+from redjob.dev import Child, ChildSpec, WrongUse
 from redjob.store.aio import AsyncStore
 
 P = ParamSpec("P")
@@ -40,6 +45,7 @@ def service_options(command: Callable[P, R]) -> Callable[P, R]:
 @click.command(epilog=example("redjob scheduler --redis-url redis://localhost:6379/0"))
 @setting("depth_limit", "Entries a stream may hold: a number or none.", default="10000")
 @setting("grace_ms", "Time for workers to be heard after a restart.", type=int, default=30_000)
+@setting("procs", "Processes, each with its share.", type=click.IntRange(1, 64), default=1)
 @service_options
 @connection_options
 def scheduler(
@@ -48,16 +54,43 @@ def scheduler(
     *,
     depth_limit: str,
     grace_ms: int,
+    procs: int,
 ) -> None:
     """Own partitions and fire jobs on time; several share the work and stand in for each other."""
     from redjob.scheduler import SchedulerNode
 
     config = SchedulerConfig(depth_limit=depth_limit, grace_ms=grace_ms)
+    if procs > 1:
+        _run_procs(connection, procs, depth_limit=depth_limit, grace_ms=grace_ms)
+        return
 
     async def serve(store: AsyncStore, stop: asyncio.Event) -> None:
         await run_until(stop, SchedulerNode(store, config).run())
 
     run_service("scheduler", place_of(connection), serve)
+
+
+def _run_procs(connection: Connection, procs: int, **options: str | int) -> None:
+    """Run that many schedulers under this process, which starts again what ends by itself."""
+    context = click.get_current_context()
+    arguments = ["scheduler", *(f"--{name.replace('_', '-')}={options[name]}" for name in options)]
+    arguments.append(f"--log-level={logging.getLevelName(logging.getLogger().level).lower()}")
+    if logs_json():
+        arguments.append("--json")
+    environment = {**environment_of(connection, connection.redis_url), "REDJOB_PROCS": "1"}
+
+    def say(name: str, line: str) -> None:
+        print(line if line.startswith(("ts=", "{")) else f"{name}: {line}", file=sys.stderr)
+
+    children = [
+        Child(ChildSpec(f"scheduler-{number}", arguments, environment), say)
+        for number in range(procs)
+    ]
+    try:
+        code = asyncio.run(run_until_signal(children))
+    except WrongUse:
+        code = WRONG_USE  # the child has told why
+    context.exit(code)
 
 
 @click.command(epilog=example("redjob sweeper --redis-url redis://localhost:6379/0"))

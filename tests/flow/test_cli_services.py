@@ -204,3 +204,21 @@ async def test_children_end_with_a_parent_that_is_killed(server: TestServer, ns:
             if not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie":
                 break
             await asyncio.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_schedulers_under_one_command_share_the_work_and_are_started_again(
+    server: TestServer, ns: str
+) -> None:
+    place = ("--redis-url", server.url, "--namespace", ns, "--partitions", "8")
+    with process("scheduler", "--procs", "2", "--json", *place) as parent:
+        opened: dict[str, int] = {}
+        while len(opened) < 2:  # each has opened its share
+            told = json.loads(parent.wait_for('"event":"partitions_opened"'))
+            opened[told["message"]] = 1
+        (first, _) = [child.pid for child in psutil.Process(parent.popen.pid).children()]
+        os.kill(first, signal.SIGKILL)
+        parent.wait_for("starts again in")
+        parent.wait_for('"event":"partitions_opened"')
+        assert parent.end(signal.SIGTERM) == 0
+        assert not psutil.pid_exists(first)
