@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import statistics
 
 from redjob.config import SchedulerConfig
 from redjob.errors import NotReady, RedjobError, StoreUnavailable
@@ -26,6 +27,8 @@ log = logging.getLogger("redjob.scheduler")
 _BEAT_AGAIN_S = 0.01
 _BEAT_FAILED_S = 0.05
 _LEAVE_WITHIN_S = 1.0
+_MOST_OFF_MS = 5_000
+_LEAST_CLOCKS = 3  # of two that differ nobody can say which is wrong
 
 
 class SchedulerNode:
@@ -117,9 +120,10 @@ class SchedulerNode:
         """Give each partition that is held to the shard of its server."""
         held = self._lease.held if self._lease is not None else frozenset[int]()
         shares: dict[Address, set[int]] = {address: set() for address in self._shards}
+        wrong = self._wrong_clocks()
         for index in held:
             address = self._store.server_of(self._store.keys.parts[index])
-            if address is not None:
+            if address is not None and address not in wrong:
                 shares.setdefault(address, set()).add(index)
         for address, share in shares.items():
             if address in self._shards:
@@ -130,6 +134,19 @@ class SchedulerNode:
             if not shares[address]:
                 self._runs.pop(address).cancel()
                 del self._shards[address]
+
+    def _wrong_clocks(self) -> set[Address]:
+        """The servers whose clock is far from that of most: what is due there, nobody can tell."""
+        clocks = self._store.clocks_ms()
+        if len(clocks) < _LEAST_CLOCKS:
+            return set()
+        median_ms = statistics.median_low(clocks.values())
+        off_ms = {address: now_ms - median_ms for address, now_ms in clocks.items()}
+        wrong = {address for address, by_ms in off_ms.items() if abs(by_ms) > _MOST_OFF_MS}
+        for address in wrong:
+            what = f"clock_wrong server={address}"
+            self._quorum_outage.say(what, f"off_by_ms={off_ms[address]} partitions=held")
+        return wrong
 
     def _start(self, address: Address, share: frozenset[int]) -> None:
         assert self._group is not None

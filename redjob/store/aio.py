@@ -114,6 +114,10 @@ class AsyncStore:
         """Whether one command may read keys of all partitions: everywhere but on a cluster."""
         return self.settings.topology != "cluster"
 
+    def clocks_ms(self) -> dict[Address, int]:
+        """The clock of each server that was asked, wall ms at this moment."""
+        return self._nodes.clocks_ms()
+
     @property
     def servers(self) -> list[Address]:
         """Every server that holds jobs, as far as is known."""

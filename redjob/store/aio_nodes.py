@@ -177,6 +177,11 @@ class AsyncNodes:
         other = next(asked, None)
         return self._clock.wall_ms() if other is None else other.time.now_ms()
 
+    def clocks_ms(self) -> dict[Address, int]:
+        """Return the wall ms of each server that was asked."""
+        known = {address: pool.time for address, pool in self._pools.items() if pool.time.is_known}
+        return {address: time.now_ms() for address, time in known.items()}
+
     def pool(self, address: Address) -> AsyncPool:
         """Return the connections to a server."""
         found = self._pools.get(address)
