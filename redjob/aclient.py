@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from redjob import change, lookup
-from redjob.batches import Accepted, Packer, enqueue_all
+from redjob.batches import Accepted, Packer, Turns, enqueue_all
 from redjob.calls.call import Call
 from redjob.client import checked, store_settings
 from redjob.clock import Clock, SystemClock
@@ -74,7 +74,7 @@ class AsyncClient:
             clock=self._clock,
         )
         self._submitter = Submitter(namespace, self._clock, ack=ack)
-        self._rng = random.Random()
+        self._turns = Turns(random.Random())
         self._watch = DoneWatch(self._store)
 
     async def __aenter__(self) -> Self:
@@ -209,7 +209,7 @@ class AsyncClient:
         keys = await self._store.open()
         store = self._store
         packer = Packer(
-            keys, self._submitter, store.now_ms(), self._rng, one_server=store.is_one_server
+            keys, self._submitter, store.now_ms(), self._turns, one_server=store.is_one_server
         )
         return [
             EnqueueResult(AsyncJob(self, verdict.id, verdict.queue, created=verdict.created))

@@ -8,14 +8,15 @@ batch the next one: few large calls, and the load spreads.  A key decides its jo
 from __future__ import annotations
 
 from collections import deque
-from itertools import chain
+from functools import lru_cache
+from itertools import chain, count
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
 
 from redjob.calls.jobs import BATCH_BYTES, Enqueued, NewJob, enqueue
 from redjob.errors import RedjobError, StoreUnavailable
 from redjob.ids import new_token
-from redjob.partitions import slot_range
+from redjob.partitions import MAX_PARTITIONS, slot_range
 from redjob.steps import Ahead, Reply
 from redjob.submit import (
     PATIENCE_S,
@@ -185,6 +186,25 @@ class Batch:
             verdicts[place] = with_job(error, job.id)
 
 
+class Turns:
+    """Whose turn it is among the partitions, over all calls of a client, from any thread.
+
+    A first partition drawn anew for each list would leave the spread of many short lists to chance.
+    """
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._numbers = count(rng.randrange(MAX_PARTITIONS))
+
+    def next(self, parts: Sequence[PartitionKeys]) -> PartitionKeys:
+        """The partition of the next batch."""
+        return parts[next(self._numbers) * _stride(len(parts)) % len(parts)]
+
+    def any(self, parts: Sequence[PartitionKeys]) -> PartitionKeys:
+        """A partition by chance: instead of one that does not answer."""
+        return self._rng.choice(parts)
+
+
 class Packer:
     """Puts drafts into batches.
 
@@ -193,14 +213,12 @@ class Packer:
     """
 
     def __init__(
-        self, keys: Keyspace, submitter: Submitter, now_ms: int, rng: Random, *, one_server: bool
+        self, keys: Keyspace, submitter: Submitter, now_ms: int, turns: Turns, *, one_server: bool
     ) -> None:
         self._keys = keys
         self._submitter = submitter
         self._now_ms = now_ms
-        self._rng = rng
-        self._next_part = rng.randrange(keys.partitions)
-        self._stride = _stride(keys.partitions)
+        self._turns = turns
         self._redraws = 0 if one_server else REDRAWS
         self._rounds: list[dict[Kind, list[Batch]]] = [{}]
         self._seen: dict[str, int] = {}
@@ -221,7 +239,7 @@ class Packer:
 
     def redrawn(self, batch: Batch) -> Batch:
         """The same drafts in another partition, under other ids."""
-        part = self._rng.choice(self._keys.parts)
+        part = self._turns.any(self._keys.parts)
         slots = slot_range(part.index, self._keys.partitions)
         other = Batch(part, slots, batch.plan, batch.replicas, batch.redraws_left - 1)
         for place, draft, job in batch.items():
@@ -254,11 +272,11 @@ class Packer:
 
     def _place(self, part: PartitionKeys | None) -> tuple[PartitionKeys, range]:
         if part is None:
-            part = self._keys.parts[self._next_part]
-            self._next_part = (self._next_part + self._stride) % self._keys.partitions
+            part = self._turns.next(self._keys.parts)
         return part, slot_range(part.index, self._keys.partitions)
 
 
+@lru_cache(maxsize=8)
 def _stride(partitions: int) -> int:
     """Return a step that visits every partition, and another server each time: they lie in ranges."""
     step = round(partitions * _GOLDEN) or 1

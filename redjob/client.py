@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from redjob import change, lookup
-from redjob.batches import Accepted, Packer, enqueue_all
+from redjob.batches import Accepted, Packer, Turns, enqueue_all
 from redjob.calls.call import Call
 from redjob.clock import Clock, SystemClock
 from redjob.config import DEFAULT_NAMESPACE, DEFAULT_URL
@@ -98,7 +98,7 @@ class Client:
             clock=self._clock,
         )
         self._submitter = Submitter(namespace, self._clock, ack=ack)
-        self._rng = random.Random()
+        self._turns = Turns(random.Random())
 
     def __enter__(self) -> Self:
         return self
@@ -241,7 +241,7 @@ class Client:
         keys = self._store.keys
         store = self._store
         packer = Packer(
-            keys, self._submitter, store.now_ms(), self._rng, one_server=store.is_one_server
+            keys, self._submitter, store.now_ms(), self._turns, one_server=store.is_one_server
         )
         return [
             EnqueueResult(Job(self, verdict.id, verdict.queue, created=verdict.created))

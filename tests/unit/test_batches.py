@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pytest
 
-from redjob.batches import JOBS_A_CALL, Accepted, Packer, Verdict, enqueue_all
+from redjob.batches import JOBS_A_CALL, Accepted, Packer, Turns, Verdict, enqueue_all
 from redjob.calls.call import Position
 from redjob.calls.jobs import BATCH_BYTES, Enqueued
 from redjob.errors import (
@@ -21,7 +22,7 @@ from redjob.errors import (
 )
 from redjob.ids import slot_of
 from redjob.keys import Keyspace
-from redjob.partitions import partition_of
+from redjob.partitions import SLOTS, partition_of
 from redjob.steps import Ahead, Reply
 from redjob.submit import PATIENCE_S, REDRAWS, Draft, EnqueueOptions, Submitter, draft_of
 from redjob.testing import ManualClock
@@ -74,7 +75,7 @@ class Redis:
 
     def run(self, drafts: Sequence[Draft | RedjobError]) -> list[Verdict]:
         submitter = Submitter("ns", ManualClock())
-        packer = Packer(KEYS, submitter, NOW_MS, Random(1), one_server=self.one_server)
+        packer = Packer(KEYS, submitter, NOW_MS, Turns(Random(1)), one_server=self.one_server)
         steps = enqueue_all(packer, list(drafts))
         try:
             step = next(steps)
@@ -287,3 +288,19 @@ def test_where_everything_refuses_the_last_try_has_the_usual_patience() -> None:
     [verdict] = redis.run(plain(1))
     assert isinstance(verdict, StoreUnavailable)
     assert redis.patience == [PATIENCE_S] * REDRAWS + [None]
+
+
+@pytest.mark.parametrize("masters", [3, 5])
+def test_many_short_lists_are_spread_evenly_over_the_masters_of_a_cluster(masters: int) -> None:
+    parts = Keyspace("ns", 64).parts
+    for seed in range(20):
+        turns = Turns(Random(seed))
+        shares = Counter(turns.next(parts).slot * masters // SLOTS for _ in range(200))
+        assert max(shares.values()) - min(shares.values()) <= 0.1 * 200 / masters
+
+
+def test_every_partition_has_its_turn() -> None:
+    for partitions in (1, 16, 64, 100):
+        parts = Keyspace("ns", partitions).parts
+        turns = Turns(Random(3))
+        assert {turns.next(parts).index for _ in parts} == set(range(partitions))
