@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from redjob.calls.call import Call
 from redjob.calls.work import Taken, take
 from redjob.calls.work_reads import work_waiting
 from redjob.errors import Hold, NotReady, Rebuilding, RedjobError, StoreUnavailable
@@ -24,6 +25,7 @@ MOST = 128  # jobs a take: about 2 ms of script
 _REPLY_FULL = 1 << 19  # bytes of records: take may have stopped for the size of its reply
 _FIRST_PAUSE_S = 0.05
 _LAST_PAUSE_S = 1.0
+_SILENT_S = 2.0  # for the answer of one server of several
 _SLOWER = 1.25  # the pause stays near a fifth of the time it has lasted
 _SAY_EVERY_S = 5.0
 
@@ -69,6 +71,7 @@ class Fetcher:
         self._pauses: dict[int, float] = {}  # of partitions that did not answer: how long they wait
         self._waiting: set[int] = set()  # those whose pause is not over
         self._said_s = self._clock.monotonic() - _SAY_EVERY_S
+        self._silent: set[Address | None] = set()  # servers whose last take had no answer
         self._next_guess = 0
 
     def add(self, index: int) -> None:
@@ -104,7 +107,7 @@ class Fetcher:
                 return False
             self._slots.changed.clear()
             await self._slots.changed.wait()
-        room = 0 if self.stopping else self._slots.reserve(self._most)
+        room = 0 if self.stopping else self._slots.reserve(self._most(index))
         self._busy.add(index)
         used = 0
         try:
@@ -153,15 +156,23 @@ class Fetcher:
                 return index
         return None
 
-    @property
-    def _most(self) -> int:
+    def _most(self, index: int) -> int:
         """For how many jobs to ask: of several servers one that is silent may not tie up all slots."""
-        return MOST if self._store.is_one_server else min(MOST, (self._slots.free + 1) // 2)
+        return 1 if self._server_of(index) in self._silent else MOST
 
-    @property
-    def _patience_s(self) -> float | None:
-        """How long a take is tried again; of several servers the others come first."""
-        return None if self._store.is_one_server else 0.0
+    async def _call(self, call: Call[Taken], index: int) -> Taken:
+        """Send a take; of several servers one that is away or silent is left soon, for the others."""
+        if self._store.is_one_server:
+            return await self._store.call(call)
+        server = self._server_of(index)
+        try:
+            async with asyncio.timeout(_SILENT_S):
+                taken = await self._store.call(call, deadline_s=0.0)
+        except (StoreUnavailable, TimeoutError):
+            self._silent.add(server)
+            raise
+        self._silent.discard(server)
+        return taken
 
     def _full_servers(self) -> set[Address | None]:
         """The servers that have takes enough: one that does not answer leaves the others theirs."""
@@ -180,7 +191,7 @@ class Fetcher:
         if before is not None:
             call.args[call.again_at] = "1"
         try:
-            taken = await self._store.call(call, deadline_s=self._patience_s)
+            taken = await self._call(call, index)
         except BaseException as exc:
             refused = isinstance(exc, StoreUnavailable | Hold | NotReady | Rebuilding)
             if call.args[call.again_at] == "1" or not refused:
