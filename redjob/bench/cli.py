@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn, cast
 import click
 import msgspec
 
-from redjob.bench import drain, enqueue, fire, memory, scripts, sustained, takeover, timed
+from redjob.bench import cluster, drain, enqueue, fire, memory, scripts, sustained, takeover, timed
 from redjob.bench.best import Bench, best_of
 from redjob.bench.report import table, write_figures
 from redjob.bench.result import Row
@@ -51,6 +51,10 @@ def _cheap(row: Row) -> float:
     return -(row.redis_us_per_job or 1e9)
 
 
+def _even(row: Row) -> float:
+    return -(row.redis_ratio or 1e9)
+
+
 _BENCHES = {
     "enqueue": _Kind(enqueue.run, _rate),
     "drain": _Kind(drain.run, _rate),
@@ -60,6 +64,7 @@ _BENCHES = {
     "fire": _Kind(fire.run, _rate),
     "scripts": _Kind(scripts.run, _cheap),
     "takeover": _Kind(takeover.run, _punctual, once=True),
+    "cluster": _Kind(cluster.run, _even),
     "sustained": _Kind(sustained.run, _punctual),
 }
 

@@ -36,19 +36,18 @@ def run(options: Options) -> Row:
             stage.wait(
                 lambda: tally.done, jobs, "drain", limit_s=_LIMIT_S, services=[*workers, scheduler]
             )
-            _wait_reported(stage)
+            wait_reported(stage)
             meter.into(row, jobs)
         _count(stage, row)
         _floor(stage, row, jobs)
     return row
 
 
-def _wait_reported(stage: Stage) -> None:
+def wait_reported(stage: Stage) -> None:
     """The last jobs have started; their ends are part of what they cost."""
-    running = [part.running for part in stage.keys.parts]
 
     def ended() -> int:
-        return int(all(not stage.client.zcard(key) for key in running))
+        return int(not stage.counted("ZCARD", [part.running for part in stage.keys.parts]))
 
     stage.wait(ended, 1, "last reports", limit_s=10.0)
 

@@ -24,7 +24,7 @@ def run(options: Options) -> Row:
     with staged(options, jobs) as stage:
         with stage.scheduler():
             pass  # opens the namespace
-        due_ms = _enqueue(stage, jobs, clock)
+        due_ms, _ = enqueue_due(stage, jobs, clock)
         clock.sleep(max(0, due_ms + 50 - clock.wall_ms()) / 1000)
         row = Row(bench="fire", server=stage.server.label, jobs=jobs)
         _fire(stage, row, jobs)
@@ -36,12 +36,15 @@ def run(options: Options) -> Row:
     return row
 
 
-def _enqueue(stage: Stage, jobs: int, clock: Clock) -> int:
-    """Enqueue all jobs for one moment that is still ahead when the last one is in; return it."""
+def enqueue_due(stage: Stage, jobs: int, clock: Clock, first: int = 0) -> tuple[int, list[str]]:
+    """Enqueue jobs, numbered from `first`, for one moment still ahead when the last one is in.
+
+    Returns the moment (wall ms) and their ids.
+    """
     ahead_ms = 2_000 + jobs * 1000 // _ENQUEUE_PER_S
     due_ms = clock.wall_ms() + ahead_ms
-    enqueue_delayed(stage, jobs, PAYLOAD_BYTES, lambda _: due_ms)
-    return due_ms
+    ids = enqueue_delayed(stage, jobs, PAYLOAD_BYTES, lambda _: due_ms, first)
+    return due_ms, ids
 
 
 def _fire(stage: Stage, row: Row, jobs: int) -> None:
@@ -50,11 +53,7 @@ def _fire(stage: Stage, row: Row, jobs: int) -> None:
     with stage.probe():
         meter = CostMeter(client)
         with stage.scheduler() as scheduler:
-
-            def moved() -> int:
-                return sum(int(client.xlen(stream)) for stream in streams)
-
-            stage.wait(moved, jobs, "fire", limit_s=_LIMIT_S, services=[scheduler])
+            stage.wait(stage.streamed, jobs, "fire", limit_s=_LIMIT_S, services=[scheduler])
             meter.into(row, jobs)
             used_us = process_cpu_us([scheduler.pid])
             row.scheduler_cpu_us_per_job = used_us and round(used_us / jobs, 1)

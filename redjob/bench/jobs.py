@@ -50,16 +50,20 @@ def at(wall_ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=wall_ms)
 
 
-def enqueue_delayed(stage: Stage, jobs: int, size: int, due_ms: Callable[[int], int]) -> list[str]:
+def enqueue_delayed(
+    stage: Stage, jobs: int, size: int, due_ms: Callable[[int], int], start: int = 0
+) -> list[str]:
     """Enqueue jobs by the thin client for their times (wall ms, by number); return their ids.
+
+    Numbers count from `start`.
 
     Raises what kept one of them out.
     """
     ids: list[str] = []
     with Client(stage.server.url, namespace=stage.namespace) as client:
-        for first in range(0, jobs, _PAGE):
+        for first in range(start, start + jobs, _PAGE):
             specs: list[JobSpec] = []
-            for number in range(first, min(jobs, first + _PAGE)):
+            for number in range(first, min(start + jobs, first + _PAGE)):
                 index, pad = arguments(number, size)
                 payload = {"index": index, "pad": pad}
                 specs.append(JobSpec(TASK, payload, run_at=at(due_ms(number)), queue=QUEUE))

@@ -67,6 +67,13 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     one_by_one_ratio: float | None = None
     batch: int | None = None
     script_us: dict[str, float] | None = None
+    cpu_us: dict[str, float] | None = None
+    client_us: dict[str, float] | None = None
+    redis_ratio: float | None = None
+    client_ratio: float | None = None
+    split_percent: float | None = None
+    jobs_split_percent: float | None = None
+    jobs_per_call: dict[str, float] | None = None
     workers: int | None = None
     concurrency: int | None = None
     note: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
+import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -12,19 +13,27 @@ from typing import Any, Literal, NamedTuple
 import click
 
 from redjob.bench.bare import BareClient, connect
+from redjob.clock import SystemClock
 from redjob.embedded import EmbeddedServer, find_server
+from redjob.embedded.cluster import HOST, join, start_node
+from redjob.partitions import SLOTS
 from redjob.store.facts import server_facts
 
 Kind = Literal["valkey", "redis"]
+_SERVING_WITHIN_S = 20.0
 
 
 class Server(NamedTuple):
-    """Where a run takes place; `client` is the benchmark's own connection."""
+    """Where a run takes place; `client` is the benchmark's own connection.
+
+    `nodes` are those to the primaries, in the order of their slots; `node_url` is the first one's.
+    """
 
     url: str
     label: str
     client: BareClient
-    own: bool
+    nodes: tuple[BareClient, ...]
+    node_url: str
 
 
 def kind_for(asked: Kind | None, *, prefers_redis: bool) -> tuple[Kind | None, str | None]:
@@ -49,7 +58,33 @@ def own_server(kind: Kind | None, arguments: Sequence[str] = ()) -> Generator[Se
         EmbeddedServer(directory, binary=binary, extra_args=arguments) as server,
         contextlib.closing(connect(server.url)) as client,
     ):
-        yield Server(server.url, label_of(client), client, own=True)
+        yield _one(server.url, client)
+
+
+@contextlib.contextmanager
+def own_cluster(kind: Kind | None, primaries: int) -> Generator[Server]:
+    """Start primaries that share the slots, in a directory of their own; they go with the run."""
+    binary = _binary(kind)
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redjob-bench-")))
+        ports: list[tuple[int, int]] = []
+        clients: list[BareClient] = []
+        for number in range(primaries):
+            server, bus_port = start_node(directory / str(number), binary)
+            stack.callback(server.stop)
+            ports.append((server.port, bus_port))
+            clients.append(stack.enter_context(contextlib.closing(connect(server.url))))
+        join(ports, primaries, lambda number, *words: clients[number].execute_command(*words))
+        for client in clients:
+            _wait_serving(client)
+        names = ",".join(f"{HOST}:{port}" for port, _ in ports)
+        yield Server(
+            f"redis+cluster://{names}",
+            label_of(clients[0]),
+            clients[0],
+            tuple(clients),
+            f"redis://{HOST}:{ports[0][0]}/0",
+        )
 
 
 @contextlib.contextmanager
@@ -57,7 +92,7 @@ def other_server(url: str, namespace: str) -> Generator[Server]:
     """Use a server that is there; afterwards the namespace's keys are removed and nothing else."""
     with contextlib.closing(connect(url)) as client:
         try:
-            yield Server(url, label_of(client), client, own=False)
+            yield _one(url, client)
         finally:
             remove(client, namespace)
 
@@ -80,6 +115,22 @@ def remove(client: BareClient, namespace: str) -> None:
             page.clear()
     if page:
         client.unlink(*page)
+
+
+def _one(url: str, client: BareClient) -> Server:
+    return Server(url, label_of(client), client, (client,), url)
+
+
+def _wait_serving(client: BareClient) -> None:
+    """Wait until a node of a new cluster knows the owner of each slot and serves its own."""
+    clock, deadline = SystemClock(), time.monotonic() + _SERVING_WITHIN_S
+    while True:
+        told: dict[str, Any] = client.cluster("INFO")
+        if told["cluster_state"] == "ok" and int(told["cluster_slots_ok"]) == SLOTS:
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the cluster does not serve: {told}")
+        clock.sleep(0.02)
 
 
 def _binary(kind: Kind | None) -> Path | None:

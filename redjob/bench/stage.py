@@ -17,13 +17,14 @@ from redjob.bench.app import QUEUE, TALLY, noop_of
 from redjob.bench.bare import BareClient
 from redjob.bench.probe import READY, samples_of
 from redjob.bench.processes import Service
-from redjob.bench.servers import Kind, Server, other_server, own_server
+from redjob.bench.servers import Kind, Server, other_server, own_cluster, own_server
 from redjob.bench.tally import Tally
 from redjob.bound import BoundTask
 from redjob.calls.reads import journal_position
 from redjob.ids import new_token
 from redjob.keys import Keyspace, QueueKeys
-from redjob.store.namespace import DEFAULT_PARTITIONS
+from redjob.partitions import SLOTS
+from redjob.store.namespace import default_partitions
 from redjob.store.settings import settings_from_url
 from redjob.store.sync import SyncStore
 
@@ -60,10 +61,11 @@ class Stage:
         self.client: BareClient = server.client
         self.namespace = namespace
         self.tally = tally
-        self.keys = Keyspace(namespace, DEFAULT_PARTITIONS)
+        settings = settings_from_url(server.url)
+        self.keys = Keyspace(namespace, default_partitions(settings))
         self.app = Redjob(server.url, namespace=namespace)
         self.noop: BoundTask[[int, str], object] = noop_of(self.app)
-        self.store = SyncStore(settings_from_url(server.url), namespace)
+        self.store = SyncStore(settings, namespace)
         self.probe_ms: list[float] = []
         self.ping_ms: list[float] = []
         self._directory = directory
@@ -78,7 +80,7 @@ class Stage:
     def scheduler(self) -> Generator[Service]:
         """Run a scheduler; inside, it owns every partition."""
         arguments = ["redjob", "scheduler", "--depth-limit", "none", "--partitions"]
-        with self._service("scheduler", [*arguments, str(DEFAULT_PARTITIONS)]) as service:
+        with self._service("scheduler", [*arguments, str(self.keys.partitions)]) as service:
             self.until(service, self._all_open)
             yield service
 
@@ -106,14 +108,14 @@ class Stage:
     @contextlib.contextmanager
     def probe(self) -> Generator[None]:
         """Time the bare server beside what happens inside, into `probe_ms`."""
-        stream = f"{self.namespace}:probe"
-        with self._timed("probe", [self.server.url, stream], self.probe_ms):
+        stream = f"{self.keys.parts[0].base}probe"  # the first of the nodes has the first partition
+        with self._timed("probe", [self.server.node_url, stream], self.probe_ms):
             yield
 
     @contextlib.contextmanager
     def ping(self) -> Generator[None]:
         """Time PING beside what happens inside, into `ping_ms`."""
-        with self._timed("ping", [self.server.url], self.ping_ms):
+        with self._timed("ping", [self.server.node_url], self.ping_ms):
             yield
 
     @contextlib.contextmanager
@@ -123,6 +125,18 @@ class Stage:
             self.until(service, lambda: READY in service.output())
             yield
             into[:] = samples_of(service.stop())
+
+    def streamed(self) -> int:
+        """How many entries the streams of the benchmark's queue have."""
+        return self.counted("XLEN", [queue.stream for queue in self.queues])
+
+    def counted(self, command: str, keys: Sequence[str]) -> int:
+        """The sum of what a command says of keys, one of each partition."""
+        nodes = self.server.nodes
+        pipes = [node.pipeline(transaction=False) for node in nodes]
+        for part, key in zip(self.keys.parts, keys, strict=True):
+            pipes[part.slot * len(nodes) // SLOTS].execute_command(command, key)
+        return sum(int(found) for pipe in pipes for found in pipe.execute())
 
     def wait(
         self,
@@ -184,17 +198,23 @@ class Stage:
 
 
 @contextlib.contextmanager
-def staged(options: Options, jobs: int, arguments: Sequence[str] = ()) -> Generator[Stage]:
-    """Set a run up for `jobs` numbered jobs; `arguments` are options of a server of our own."""
+def staged(
+    options: Options, jobs: int, arguments: Sequence[str] = (), *, primaries: int | None = None
+) -> Generator[Stage]:
+    """Set a run up for `jobs` numbered jobs; `arguments` are options of a server of our own.
+
+    `primaries` makes that a cluster of so many, without replicas.
+    """
     # A server of our own has the usual namespace: its length is in every key, so in every figure.
     namespace = f"bench-{new_token()}" if options.url else "redjob"
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redjob-bench-")))
-        place = (
-            other_server(options.url, namespace)
-            if options.url
-            else own_server(options.server, arguments)
-        )
+        if primaries:
+            place = own_cluster(options.server, primaries)
+        elif options.url:
+            place = other_server(options.url, namespace)
+        else:
+            place = own_server(options.server, arguments)
         server = stack.enter_context(place)
         stage = Stage(server, namespace, Tally.create(directory / "tally", jobs), directory)
         stack.callback(stage.close)

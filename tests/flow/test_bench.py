@@ -85,6 +85,20 @@ def test_sustained_counts_every_job_and_times_the_server() -> None:
     assert 0 <= row["lateness_ms"]["p50"] <= row["lateness_ms"]["max"]
 
 
+@pytest.mark.slow
+def test_a_cluster_is_compared_with_a_server_alone() -> None:
+    row = row_of("cluster", "--jobs", "1000", "--concurrency", "64")
+    assert {name: row[name] for name in _COUNTED} == _COUNTED
+    layouts = {"alone", "of 1", "of 3 #1", "of 3 #2", "of 3 #3"}
+    phases = {f"{phase} {layout}" for phase in ("drain", "fire") for layout in layouts}
+    assert row["cpu_us"].keys() == row["script_us"].keys() == phases
+    assert all(cost > 0 for cost in row["script_us"].values())
+    assert row["client_us"].keys() == {"alone", "of 1", "of 3"}
+    assert row["redis_ratio"] > 0
+    assert row["client_ratio"] > 0
+    assert row["jobs_split_percent"] >= 0
+
+
 def test_the_scripts_alone_are_accounted_for_by_phase_and_batch() -> None:
     row = row_of("scripts", "--jobs", "200")
     phases = {name.rpartition(" ")[0] for name in row["script_us"]}
