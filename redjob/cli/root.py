@@ -26,6 +26,7 @@ _COMMANDS = {
     "enqueue": "redjob.cli.enqueue:enqueue",
     "functions": "redjob.cli.functions:functions",
     "job": "redjob.cli.job:job",
+    "move": "redjob.cli.move:move",
     "queues": "redjob.cli.queues:queues",
     "scheduler": "redjob.cli.services:scheduler",
     "sweeper": "redjob.cli.services:sweeper",
