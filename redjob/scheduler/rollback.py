@@ -23,6 +23,7 @@ from redjob.store.aio import AsyncStore
 log = logging.getLogger("redjob.scheduler")
 
 _BEGUN = frozenset({"take", "begin", "heartbeat", "finish", "reclaim"})
+_ASKED = frozenset({"cancel", "reschedule", "replay", "purge"})
 _YIELD_EVERY = 500
 
 
@@ -96,3 +97,6 @@ class Rollback:
             if entry.op == "enqueue":
                 for line in entry.lines():
                     log.error("job_lost_possible job=%s cause=rollback", line.id)
+            elif entry.op in _ASKED:  # whoever asked was told that it is done
+                for line in entry.lines():
+                    log.error("change_lost_possible job=%s op=%s cause=rollback", line.id, entry.op)

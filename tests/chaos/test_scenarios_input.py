@@ -179,7 +179,7 @@ def test_a_record_that_another_client_made_too_deep_is_dead_and_harms_no_worker(
     bomb = doc.replace(b'"here"', b"[" * 100_000 + b"]" * 100_000)
     stage.redis.set(part.job(job.id), bomb)
     stage.wait(lambda: stage.redis.zscore(part.queue("q").dead, job.id), what="dead")
-    past = decode_attempts(stage.redis.hget(part.attempts, job.id) or b"").past  # type: ignore[arg-type] # sync
+    past = decode_attempts(stage.redis.hget(part.attempts, job.id) or b"").past
     assert (past.dead, past.failures, past.crashes) == ("rejected", 0, 0)
     assert stage.redis.get(part.job(job.id)) == bomb
     assert stage.job("echo", value=2).result(timeout_s=10) == 2

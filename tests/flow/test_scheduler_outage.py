@@ -109,16 +109,21 @@ async def test_a_redis_that_lost_its_newest_writes_is_told_with_the_jobs_concern
     server = own_server(appendonly=False)
     async with scheduling(server.url, ns, partitions=1) as (desk, running, _):
         await desk.enqueue(3, slot=SLOT)
+        (waits,) = await desk.enqueue(in_ms=60_000, slot=SLOT)
         desk.redis.save()  # a server that starts again begins here
         seq = int(desk.redis.hget(desk.part.meta, "seq") or 0)
         started = await desk.take(desk.part, 2)
         await desk.end(started[0], "C")
         (lost,) = await desk.enqueue(in_ms=60_000, slot=SLOT)
-        await until(lambda: running.node.counters.journal_entries == 4)
+        await desk.cancel(waits)
+        await until(lambda: running.node.counters.journal_entries == 6)
         await restart(server, crash=True)
         await until(lambda: running.node.counters.rollbacks == 1)
-        assert f"journal_rolled_back partition=0 from_seq={seq + 3} to_seq={seq}" in caplog.text
+        assert f"journal_rolled_back partition=0 from_seq={seq + 4} to_seq={seq}" in caplog.text
         await until(lambda: f"job_lost_possible job={lost} cause=rollback" in caplog.text)
+        await until(
+            lambda: f"change_lost_possible job={waits} op=cancel cause=rollback" in caplog.text
+        )
         for start in started:
             told = f"extra_start_possible job={start.id} attempt=1 cause=rollback"
             assert caplog.text.count(told) == 1

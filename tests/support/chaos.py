@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis import Redis
 
 from redjob.errors import NotReady
 from tests.support import nemesis
+from tests.support.connect import connect
 from tests.support.history import History, Violation, check
 from tests.support.history_dump import dump_all
 from tests.support.history_files import read_effects
@@ -68,7 +68,7 @@ class Run:
             trim_every_s=_KEEPS_JOURNAL_S if plan.whole_journal else 1.0,
         )
         self._directory = directory
-        self._redis: Redis = Redis.from_url(url)
+        self._redis: Any = connect(url)
         self._client = PlantedClient(url, "chaos", plant(plan.plant))
         self._load = Load(self._client, Random(plan.seed))
 
@@ -121,7 +121,7 @@ class Run:
                 parts = self._client.keys.parts
             except NotReady:
                 return False
-            return self._redis.exists(*(part.meta for part in parts)) == len(parts)
+            return bool(self._redis.exists(*(part.meta for part in parts)) == len(parts))
 
         wait_until(opened, within_s=_OPEN_WITHIN_S, what="all partitions are open")
         return self._client.keys
@@ -141,7 +141,8 @@ class Run:
             pipeline.hlen(part.dispatched)
             pipeline.hlen(part.runs)
             pipeline.xlen(q.stream)
-        return sum(pipeline.execute())
+        counts: list[int] = pipeline.execute()
+        return sum(counts)
 
     def _history(self, stack: Stack, keys: Keyspace, paused: set[int]) -> History:
         written = read_effects(self._effects)

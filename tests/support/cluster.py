@@ -125,12 +125,12 @@ class ClusterNodes:
         """
         replica = self.replicas_of(primary)[0]
         replica.command("CLUSTER", "FAILOVER", *([how] if how else []))
-        wait_until(
-            lambda: replica in self.primaries(),
-            within_s=within_s,
-            what=f"{replica} takes the place of {primary}",
-        )
+        self.wait_primary(replica, within_s=within_s)
         return replica
+
+    def wait_primary(self, node: ClusterNode, *, within_s: float = _HEALTHY_WITHIN_S) -> None:
+        """Wait until a node has slots of its own."""
+        wait_until(lambda: node in self.primaries(), within_s=within_s, what=f"{node} is a primary")
 
     def slot_move(self, slot: int, target: ClusterNode) -> SlotMove:
         """Plan to move a slot to another primary; nothing is done yet."""

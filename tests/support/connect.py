@@ -8,7 +8,7 @@ import redis
 import redis.asyncio
 from redis.asyncio.cluster import ClusterNode as AsyncClusterNode
 from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
-from redis.cluster import RedisCluster
+from redis.cluster import ClusterNode, RedisCluster
 
 from redjob.store.settings import settings_from_url
 
@@ -18,7 +18,8 @@ def connect(url: str) -> Any:
     seeds = settings_from_url(url).seeds
     if not seeds:
         return redis.Redis.from_url(url)
-    return RedisCluster(host=seeds[0].host, port=seeds[0].port)
+    node: Any = ClusterNode  # untyped
+    return RedisCluster(startup_nodes=[node(seed.host, seed.port) for seed in seeds])
 
 
 def connect_async(url: str) -> Any:

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from redjob.codec import JournalEntry, Tombstone
 from redjob.model import Past
 
+_FORGOTTEN = frozenset({"extra_start_possible", "rolled_back"})
 Answer = Literal["accepted", "refused", "unknown"]
 CancelReply = Literal["cancelled", "requested", "ended", "unknown"]
 Outcome = Literal["returned", "raised", "interrupted"]
@@ -81,7 +82,7 @@ class Ended(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A log line of redjob about one attempt of a job (wall ms)."""
+    """A log line of redjob about one attempt of a job, or about the job itself: 0 (wall ms)."""
 
     event: str
     job: str
@@ -162,6 +163,31 @@ class History:
             reverse=True,
         )
         return {(line.job, line.attempt): line for line in lines}
+
+    @cached_property
+    def may_be_gone(self) -> frozenset[str]:
+        """Jobs of which redjob said that a server which went back may have lost them."""
+        return frozenset(line.job for line in self.told if line.event == "job_lost_possible")
+
+    @cached_property
+    def may_start_again(self) -> frozenset[tuple[str, int]]:
+        """Attempts (job, number) of which such a server may have forgotten the start or the end."""
+        return frozenset((line.job, line.attempt) for line in self.told if line.event in _FORGOTTEN)
+
+    @cached_property
+    def gone(self) -> frozenset[str]:
+        """Accepted jobs that are in no place, and of which the log said that it may come to that."""
+        accepted = {asked.id for asked in self.asked if asked.id and asked.answer == "accepted"}
+        return frozenset(self.may_be_gone & accepted - self.ends.keys() - self.waiting.keys())
+
+    @cached_property
+    def may_run_on(self) -> frozenset[str]:
+        """Jobs whose cancel such a server may have forgotten."""
+        return frozenset(
+            line.job
+            for line in self.told
+            if line.event == "change_lost_possible" and line.cause == "rollback"
+        )
 
     def was_lost_before(self, start: Began) -> bool:
         """Whether a start came after its lease had ended, in a process that had been paused."""

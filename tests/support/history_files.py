@@ -18,7 +18,7 @@ from tests.support.history import Began, Ended, Outcome, Told
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_LINE = re.compile(r"^ts=(\S+) level=\w+ logger=\S+ event=(\w+) job=(\S+) attempt=(\d+)(.*)$")
+_LINE = re.compile(r"^ts=(\S+) level=\w+ logger=\S+ event=(\w+) job=(\S+)(?: attempt=(\d+))?(.*)$")
 _CAUSE = re.compile(r" cause=(\w+)")
 
 
@@ -68,7 +68,7 @@ def read_log(lines: Iterable[str]) -> Iterator[Told]:
         stamp, event, job_id, attempt, rest = found.groups()
         cause = _CAUSE.search(rest)
         at_ms = round(datetime.fromisoformat(stamp).timestamp() * 1000)
-        yield Told(event, job_id, int(attempt), cause[1] if cause else "", at_ms)
+        yield Told(event, job_id, int(attempt or 0), cause[1] if cause else "", at_ms)
 
 
 def _outcome(word: str) -> Outcome:

@@ -8,10 +8,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
-from redis import Redis
 
 from redjob.calls.scripts import ScriptSet
 from redjob.errors import NotReady
+from tests.support.connect import connect
 from tests.support.history import History, check, summary
 from tests.support.history_dump import dump_all
 from tests.support.history_files import read_effects
@@ -41,7 +41,7 @@ class Scene(Stack):
         effects = directory / "effects"
         settings = RunSettings(url=url, namespace=NAMESPACE, effects=str(effects))
         super().__init__(msgspec.structs.replace(settings, **changed), directory)
-        self.redis: Redis = Redis.from_url(url)
+        self.redis: Any = connect(url)
         self.client = PlantedClient(url, self.settings.namespace, ScriptSet())
         self.load = Load(self.client, Random(1))
         self._effects = effects
@@ -122,7 +122,8 @@ class Scene(Stack):
             pipeline.zcard(part.running)
             pipeline.hlen(part.dispatched)
             pipeline.hlen(part.runs)
-        return sum(pipeline.execute())
+        counts: list[int] = pipeline.execute()
+        return sum(counts)
 
     def drain(self, *, within_s: float = _DRAIN_WITHIN_S) -> None:
         """Wait until every job has ended."""
@@ -150,7 +151,7 @@ class Scene(Stack):
             parts = self.keys.parts
         except NotReady:
             return False
-        return self.redis.exists(*(part.meta for part in parts)) == len(parts)
+        return bool(self.redis.exists(*(part.meta for part in parts)) == len(parts))
 
 
 def revive(service: Service, *, until: Callable[[], object], within_s: float) -> None:

@@ -431,6 +431,25 @@ def test_a_paused_worker_may_begin_what_it_has_lost_meanwhile_and_no_other() -> 
     assert summary(check(history, RULES)) == "no violation"
 
 
+def test_what_a_server_that_went_back_has_lost_is_no_violation_where_the_log_names_it() -> None:
+    history = without_grave(good())
+    assert ("lost", OK) in found(history)
+    named = plus(history, told=[Told("job_lost_possible", OK, 0, "rollback", T0)])
+    assert summary(check(named, RULES)) == "no violation"
+    assert named.gone == {OK}
+    assert not good().gone
+
+    history = plus(good(), began=[began(OK, 1, 1500)])
+    assert ("attempt_twice", OK) in found(history)
+    named = plus(history, told=[Told("extra_start_possible", OK, 1, "rollback", T0)])
+    assert summary(check(named, RULES)) == "no violation"
+
+    history = plus(good(), cancels=[Cancel(OK, "cancelled", T0)])
+    assert ("started_after_cancel", OK) in found(history)
+    named = plus(history, told=[Told("change_lost_possible", OK, 0, "rollback", T0)])
+    assert summary(check(named, RULES)) == "no violation"
+
+
 def test_the_same_wrong_is_told_once_and_the_summary_counts_kinds() -> None:
     history = plus(without_grave(good()), asked=[Asked(number=1, id=OK)])
     violations = check(history, RULES)
@@ -455,9 +474,11 @@ def test_the_log_of_a_service_is_read() -> None:
         "ts=2026-11-30T00:00:01.250Z level=warning logger=s event=extra_start job=j attempt=2 cause=x w=w",
         "ts=2026-11-30T00:00:02.000Z level=info logger=redjob.worker event=cancelled job=j attempt=3",
         "ts=2026-11-30T00:00:03.000Z level=info logger=redjob.worker event=worker_started worker=w",
+        "ts=2026-11-30T00:00:04.000Z level=error logger=s event=job_lost_possible job=j cause=rollback",
         "Traceback (most recent call last):",
     ]
     assert list(read_log(lines)) == [
         Told("extra_start", "j", 2, "x", 1_795_996_801_250),
         Told("cancelled", "j", 3, "", 1_795_996_802_000),
+        Told("job_lost_possible", "j", 0, "rollback", 1_795_996_804_000),
     ]
