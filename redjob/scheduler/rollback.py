@@ -93,10 +93,15 @@ class Rollback:
             log.warning("extra_start_possible job=%s attempt=%d cause=rollback", job_id, attempt)
             if count % _YIELD_EVERY == 0:  # firing goes on meanwhile
                 await asyncio.sleep(0)
-        for entry in lost:
-            if entry.op == "enqueue":
-                for line in entry.lines():
-                    log.error("job_lost_possible job=%s cause=rollback", line.id)
-            elif entry.op in _ASKED:  # whoever asked was told that it is done
-                for line in entry.lines():
-                    log.error("change_lost_possible job=%s op=%s cause=rollback", line.id, entry.op)
+        _tell_changes(lost)
+
+
+def _tell_changes(lost: Sequence[JournalEntry]) -> None:
+    """Log each job and each change of one that a client was told to be done."""
+    for entry in lost:
+        if entry.op == "enqueue":
+            for line in entry.lines():
+                log.error("job_lost_possible job=%s cause=rollback", line.id)
+        elif entry.op in _ASKED:
+            for line in entry.lines():
+                log.error("change_lost_possible job=%s op=%s cause=rollback", line.id, entry.op)
