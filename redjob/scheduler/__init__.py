@@ -51,6 +51,7 @@ both fire by `fire`.  `trim` removes journal entries and tombstones.  `server_cl
 | the quorum keys do not answer | the node keeps what it has until its trust ends, then lets go |
 | the quorum keys were emptied | nobody judges others before a beat; who came first keeps all for 2 s |
 | Redis restarts | scripts answer HOLD until a fence with the new run_id; everything is read again |
+| Redis restarts or fails over | `server_replaced` once: its last writes may be lost unread |
 | Redis lost its newest writes | `journal_rolled_back`, and a line for each job that may start again or is gone |
 | Redis was emptied | `redis_emptied` for each partition; a new incarnation is opened |
 | Redis is away or loading | one line when it goes, one when it is back; open partitions are closed |

@@ -37,6 +37,7 @@ _AGAIN_S = 0.05  # between two tries to open what could not be opened
 class _Opened(NamedTuple):
     owner: PartitionOwner
     installed: Installed
+    replaced: bool  # the server is not the one that the owner before this one knew
 
 
 class _Rests:
@@ -95,14 +96,14 @@ class Takeover:
         ]
         opened = await self._open([self._exchange.store.keys.parts[index] for index in missing])
         if opened:
-            await self._prime([owner for owner, _ in opened])
+            await self._prime([owner for owner, *_ in opened])
             self._counters.takeovers += len(opened)
-            for owner, _ in opened:
+            for owner, *_ in opened:
                 self._rests.opened(owner.part.index, self._clock.monotonic())
-            numbers = ",".join(str(owner.part.index) for owner, _ in opened)
             took_ms = (self._clock.monotonic() - started) * 1000
-            log.info("partitions_opened partitions=%s took_ms=%.0f", numbers, took_ms)
-        for owner, installed in opened:  # last: to explain may take longer than to fire
+            log.info("partitions_opened partitions=%s took_ms=%.0f", _numbers(opened), took_ms)
+        _tell_replaced(opened)
+        for owner, installed, _ in opened:  # last: to explain may take longer than to fire
             known = self._holdings.known.get(owner.part.index)
             if known is not None:
                 await self._rollback.report(owner.part, known, installed)
@@ -132,7 +133,7 @@ class Takeover:
         ]
         opened: list[_Opened] = []
         answers = await self._exchange.call_all(calls)
-        for (part, _), token, answer in zip(found, tokens, answers, strict=True):
+        for (part, _), token, call, answer in zip(found, tokens, calls, answers, strict=True):
             if isinstance(answer, Fenced):  # somebody was quicker; the lease says who may go on
                 self._epochs[part.index] = answer.epoch
             elif isinstance(answer, RedjobError):
@@ -140,7 +141,8 @@ class Takeover:
             else:
                 owner = PartitionOwner(part, token, answer)
                 if self._holdings.open(owner):
-                    opened.append(_Opened(owner, answer))
+                    replaced = answer.run_id_before not in {"", call.args[call.run_id_at]}
+                    opened.append(_Opened(owner, answer, replaced))
         return opened
 
     async def _positions(
@@ -162,3 +164,18 @@ class Takeover:
         namespace, partitions = self._exchange.store.namespace, self._exchange.store.keys.partitions
         found = await self._exchange.store.query(open_query(namespace, partitions), deadline_s=0.0)
         keyspace_from(namespace, found, partitions)
+
+
+def _tell_replaced(opened: Sequence[_Opened]) -> None:
+    """Say that a server was restarted or replaced.
+
+    What it acknowledged at its last moment, level memory, may be lost without anybody having read it:
+    `rollback` can name only what was read.
+    """
+    replaced = [one for one in opened if one.replaced]
+    if replaced:
+        log.warning("server_replaced partitions=%s newest_writes=unsure", _numbers(replaced))
+
+
+def _numbers(opened: Sequence[_Opened]) -> str:
+    return ",".join(str(owner.part.index) for owner, *_ in opened)

@@ -117,8 +117,10 @@ async def test_a_redis_that_lost_its_newest_writes_is_told_with_the_jobs_concern
         (lost,) = await desk.enqueue(in_ms=60_000, slot=SLOT)
         await desk.cancel(waits)
         await until(lambda: running.node.counters.journal_entries == 6)
+        assert "server_replaced" not in caplog.text
         await restart(server, crash=True)
         await until(lambda: running.node.counters.rollbacks == 1)
+        assert "server_replaced partitions=0 newest_writes=unsure" in caplog.text
         assert f"journal_rolled_back partition=0 from_seq={seq + 4} to_seq={seq}" in caplog.text
         await until(lambda: f"job_lost_possible job={lost} cause=rollback" in caplog.text)
         await until(

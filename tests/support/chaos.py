@@ -153,6 +153,7 @@ class Run:
             began=written.began,
             ended=written.ended,
             told=stack.told(),
+            replaced=stack.replaced(),
             dumps=dump_all(self._redis, keys, whole_journal=self.plan.whole_journal),
             stalled=frozenset(paused),
         )

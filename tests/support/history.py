@@ -14,9 +14,21 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from redjob.codec import JournalEntry, Tombstone
+from redjob.ids import slot_of
 from redjob.model import Past
+from redjob.partitions import partition_of
 
-_FORGOTTEN = frozenset({"extra_start_possible", "rolled_back"})
+_FORGOTTEN = frozenset(
+    {
+        "extra_start_possible",
+        "rolled_back",
+        "unplaced",
+        "job_lost_possible",
+        "change_lost_possible",
+    }
+)
+_ATTEMPTS = 10  # more than any job of a run has
+_UNDONE_MS = 8_000  # from a write that is lost to the line that says that the server is another
 Answer = Literal["accepted", "refused", "unknown"]
 CancelReply = Literal["cancelled", "requested", "ended", "unknown"]
 Outcome = Literal["returned", "raised", "interrupted"]
@@ -39,6 +51,7 @@ class Violation(NamedTuple):
 class Asked:
     """One enqueue of the client. Times are wall ms.
 
+    `replied_ms` is when the answer came, 0 where nobody noted it.
     `number` is the client's own name for what it wanted: the same number is the same job, however
     often it was asked for. `id` is None where no answer named one. `retry_delay_ms` is the least time
     between a failure and the next start.
@@ -47,6 +60,7 @@ class Asked:
     number: int
     id: str | None
     answer: Answer = "accepted"
+    replied_ms: int = 0
     run_at_ms: int = 0
     retry_delay_ms: int = 0
     max_attempts: int = 5
@@ -88,6 +102,13 @@ class Told(NamedTuple):
     job: str
     attempt: int
     cause: str
+    at_ms: int
+
+
+class Replaced(NamedTuple):
+    """The log's word that a partition's server was restarted or replaced (wall ms)."""
+
+    partition: int
     at_ms: int
 
 
@@ -134,6 +155,7 @@ class History:
     began: Sequence[Began] = ()
     ended: Sequence[Ended] = ()
     told: Sequence[Told] = ()
+    replaced: Sequence[Replaced] = ()
     dumps: Sequence[PartitionDump] = ()
     stalled: frozenset[int] = frozenset()
 
@@ -165,28 +187,55 @@ class History:
         return {(line.job, line.attempt): line for line in lines}
 
     @cached_property
-    def may_be_gone(self) -> frozenset[str]:
-        """Jobs of which redjob said that a server which went back may have lost them."""
-        return frozenset(line.job for line in self.told if line.event == "job_lost_possible")
+    def named(self) -> frozenset[tuple[str, str, int]]:
+        """What redjob said of a server that went back: (event, job, attempt or 0)."""
+        return frozenset(
+            (line.event, line.job, line.attempt)
+            for line in self.told
+            if line.event in _FORGOTTEN and line.cause in {"rollback", ""}
+        )
+
+    def may_be_gone(self, job: str) -> bool:
+        """Whether a server that went back may have lost this job, by the log."""
+        if any(("unplaced", job, attempt) in self.named for attempt in range(1, _ATTEMPTS)):
+            return True  # it ran, and its end found no trace of it
+        replied = max((asked.replied_ms for asked in self.asked_of.get(job, ())), default=0)
+        return ("job_lost_possible", job, 0) in self.named or self._undone(job, replied)
+
+    def may_start_again(self, start: Began) -> bool:
+        """Whether such a server may have forgotten this attempt or its end, by the log."""
+        names = ((event, start.job, start.attempt) for event in _FORGOTTEN)
+        return any(name in self.named for name in names) or self._undone(start.job, start.at_ms)
+
+    def may_run_on(self, cancel: Cancel) -> bool:
+        """Whether such a server may have forgotten this cancel, by the log."""
+        named = ("change_lost_possible", cancel.job, 0) in self.named
+        return named or self._undone(cancel.job, cancel.replied_ms)
 
     @cached_property
-    def may_start_again(self) -> frozenset[tuple[str, int]]:
-        """Attempts (job, number) of which such a server may have forgotten the start or the end."""
-        return frozenset((line.job, line.attempt) for line in self.told if line.event in _FORGOTTEN)
+    def asked_of(self) -> Mapping[str, list[Asked]]:
+        """The enqueues of each job that was named to the client."""
+        found: defaultdict[str, list[Asked]] = defaultdict(list)
+        for asked in self.asked:
+            if asked.id is not None:
+                found[asked.id].append(asked)
+        return found
 
     @cached_property
     def gone(self) -> frozenset[str]:
         """Accepted jobs that are in no place, and of which the log said that it may come to that."""
         accepted = {asked.id for asked in self.asked if asked.id and asked.answer == "accepted"}
-        return frozenset(self.may_be_gone & accepted - self.ends.keys() - self.waiting.keys())
+        nowhere = accepted - self.ends.keys() - self.waiting.keys()
+        return frozenset(job for job in nowhere if self.may_be_gone(job))
 
-    @cached_property
-    def may_run_on(self) -> frozenset[str]:
-        """Jobs whose cancel such a server may have forgotten."""
-        return frozenset(
-            line.job
-            for line in self.told
-            if line.event == "change_lost_possible" and line.cause == "rollback"
+    def _undone(self, job: str, at_ms: int) -> bool:
+        """Whether the job's partition had another server soon after this moment."""
+        if not self.replaced:
+            return False
+        partition = partition_of(slot_of(job), len(self.dumps))
+        return any(
+            line.partition == partition and 0 <= line.at_ms - at_ms <= _UNDONE_MS
+            for line in self.replaced
         )
 
     def was_lost_before(self, start: Began) -> bool:

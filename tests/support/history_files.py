@@ -13,12 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.support.history import Began, Ended, Outcome, Told
+from tests.support.history import Began, Ended, Outcome, Replaced, Told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _LINE = re.compile(r"^ts=(\S+) level=\w+ logger=\S+ event=(\w+) job=(\S+)(?: attempt=(\d+))?(.*)$")
+_REPLACED = re.compile(r"^ts=(\S+) .* event=server_replaced partitions=([\d,]+) ")
 _CAUSE = re.compile(r" cause=(\w+)")
 
 
@@ -67,8 +68,20 @@ def read_log(lines: Iterable[str]) -> Iterator[Told]:
             continue
         stamp, event, job_id, attempt, rest = found.groups()
         cause = _CAUSE.search(rest)
-        at_ms = round(datetime.fromisoformat(stamp).timestamp() * 1000)
-        yield Told(event, job_id, int(attempt or 0), cause[1] if cause else "", at_ms)
+        yield Told(event, job_id, int(attempt or 0), cause[1] if cause else "", _ms(stamp))
+
+
+def read_replaced(lines: Iterable[str]) -> Iterator[Replaced]:
+    """Find the lines of redjob's schedulers about servers that were restarted or replaced."""
+    for line in lines:
+        found = _REPLACED.match(line)
+        if found is not None:
+            for number in found[2].split(","):
+                yield Replaced(int(number), _ms(found[1]))
+
+
+def _ms(stamp: str) -> int:
+    return round(datetime.fromisoformat(stamp).timestamp() * 1000)
 
 
 def _outcome(word: str) -> Outcome:

@@ -27,7 +27,7 @@ def ends_once(history: History) -> Iterator[Violation]:
             yield Violation("two_ends", job_id, f"it is {' and '.join(ends)}")
         if ends and waits:
             yield Violation("two_ends", job_id, f"it is {ends[0]} and in {', '.join(waits)}")
-        if job_id in history.may_be_gone:
+        if history.may_be_gone(job_id):
             continue  # said to be lost, perhaps: `History.gone` counts those that are
         if not ends and not waits and ("accepted" in answers or job_id in history.begun_of):
             starts = len(history.begun_of.get(job_id, ()))
@@ -85,7 +85,7 @@ def never_early(history: History) -> Iterator[Violation]:
         for before, start in pairwise(starts):
             end = history.ended_of.get((job_id, before.attempt))
             name = (job_id, before.attempt)
-            explained = name in history.extra_starts or name in history.may_start_again
+            explained = name in history.extra_starts or history.may_start_again(before)
             if end is None or end.outcome != "raised" or explained:
                 continue
             waited_ms = start.at_ms - end.at_ms
@@ -99,14 +99,15 @@ def extra_starts_explained(history: History) -> Iterator[Violation]:
     """An attempt is started once, and each start but the last failed or has its line in the log."""
     for job_id, starts in history.begun_of.items():
         for attempt, count in Counter(start.attempt for start in starts).items():
-            if count > 1 and (job_id, attempt) not in history.may_start_again:
+            same = [start for start in starts if start.attempt == attempt]
+            if count > 1 and not any(map(history.may_start_again, same[:-1])):
                 yield Violation("attempt_twice", job_id, f"attempt {attempt} began {count} times")
         last = max(start.attempt for start in starts)
         for start in starts:
             name = (job_id, start.attempt)
             if start.attempt == last or name in history.extra_starts:
                 continue
-            if name in history.may_start_again:
+            if history.may_start_again(start):
                 continue
             end = history.ended_of.get((job_id, start.attempt))
             if end is None or end.outcome != "raised":
@@ -143,7 +144,7 @@ def cancelled_stays_so(history: History) -> Iterator[Violation]:
             for start in history.begun_of.get(cancel.job, ())
             if start.at_ms > cancel.replied_ms and not history.was_lost_before(start)
         ]
-        if cancel.job in history.may_run_on:
+        if history.may_run_on(cancel):
             continue
         # one that was taken before may write down its start after the reply
         if (cancel.reply == "cancelled" and late) or (
@@ -248,7 +249,7 @@ def _overlaps(history: History, job_id: str, starts: list[Began]) -> Iterator[Vi
         end = history.ended_of.get((job_id, before.attempt))
         if end is None or end.at_ms <= start.at_ms or before.pid in history.stalled:
             continue
-        if (job_id, before.attempt) in history.may_start_again:
+        if history.may_start_again(before):
             continue
         line = history.extra_starts.get((job_id, before.attempt))
         if line is not None and line.cause == "handed_back":

@@ -85,6 +85,7 @@ class Load:
                 number=number,
                 id=job_id,
                 answer="accepted" if job else "unknown",
+                replied_ms=_now_ms(),
                 run_at_ms=run_at_ms,
                 retry_delay_ms=RETRY_MS,
                 max_attempts=retry.max_attempts,
@@ -111,7 +112,9 @@ class Load:
             assert result.job is not None, result.error
             jobs.append(result.job)
             run_at_ms = now_ms + delay_ms
-            self.asked.append(Asked(number=number, id=result.job.id, run_at_ms=run_at_ms))
+            self.asked.append(
+                Asked(number=number, id=result.job.id, run_at_ms=run_at_ms, replied_ms=_now_ms())
+            )
         return jobs
 
     def cancel(self, job: Job) -> None:

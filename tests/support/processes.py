@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 import pytest
 
-from tests.support.history_files import read_log
+from tests.support.history_files import read_log, read_replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-    from tests.support.history import Told
+    from tests.support.history import Replaced, Told
     from tests.support.runner import Role
     from tests.support.settings import RunSettings
 
@@ -186,6 +186,10 @@ class Stack:
     def told(self) -> list[Told]:
         """What all processes have logged about attempts of jobs."""
         return [line for service in self.services for line in read_log(service.lines())]
+
+    def replaced(self) -> list[Replaced]:
+        """What they have logged about servers that were restarted or replaced."""
+        return [line for service in self.services for line in read_replaced(service.lines())]
 
     def check_alive(self) -> None:
         """Fail when a process has ended by itself."""

@@ -139,6 +139,7 @@ class Scene(Stack):
             began=written.began,
             ended=written.ended,
             told=self.told(),
+            replaced=self.replaced(),
             dumps=dump_all(self.redis, self.keys, whole_journal=False),
         )
         violations = check(history, RULES)

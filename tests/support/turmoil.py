@@ -44,5 +44,5 @@ def told(history: History) -> str:
     extra = sum(len(starts) - 1 for starts in history.begun_of.values())
     return (
         f"jobs {len(history.asked)}, starts {len(history.began)}, extra {extra}, "
-        f"named as lost perhaps {len(history.may_be_gone)}, lost {len(history.gone)}"
+        f"lines about a server that went back {len(history.named)}, lost {len(history.gone)}"
     )

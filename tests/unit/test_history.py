@@ -16,12 +16,13 @@ from tests.support.history import (
     Ended,
     History,
     PartitionDump,
+    Replaced,
     StreamState,
     Told,
     check,
     summary,
 )
-from tests.support.history_files import Effects, read_effects, read_log
+from tests.support.history_files import Effects, read_effects, read_log, read_replaced
 from tests.support.history_rules import RULES
 
 if TYPE_CHECKING:
@@ -450,6 +451,18 @@ def test_what_a_server_that_went_back_has_lost_is_no_violation_where_the_log_nam
     assert summary(check(named, RULES)) == "no violation"
 
 
+def test_what_a_replaced_server_took_with_it_unread_is_no_violation_for_a_while() -> None:
+    job = "01a22bac-573f-7e8a-ac35-e3549f5020cd"  # in the third of four partitions
+    empty = [PartitionDump(index=index) for index in range(4)]
+    asked = [Asked(number=1, id=job, replied_ms=T0)]
+    history = History(lease_ms=LEASE_MS, asked=asked, dumps=empty)
+    assert found(history) == {("lost", job)}
+    after = T0 + 1000
+    assert not found(replace(history, replaced=[Replaced(2, after)]))
+    for other in (Replaced(1, after), Replaced(2, T0 - 1), Replaced(2, T0 + 60_000)):
+        assert found(replace(history, replaced=[other])) == {("lost", job)}
+
+
 def test_the_same_wrong_is_told_once_and_the_summary_counts_kinds() -> None:
     history = plus(without_grave(good()), asked=[Asked(number=1, id=OK)])
     violations = check(history, RULES)
@@ -482,3 +495,12 @@ def test_the_log_of_a_service_is_read() -> None:
         Told("cancelled", "j", 3, "", 1_795_996_802_000),
         Told("job_lost_possible", "j", 0, "rollback", 1_795_996_804_000),
     ]
+
+
+def test_the_word_of_a_replaced_server_is_read_for_each_partition() -> None:
+    line = (
+        "ts=2026-11-30T00:00:01.250Z level=warning logger=redjob.scheduler "
+        "event=server_replaced partitions=3,14 newest_writes=unsure"
+    )
+    at_ms = 1_795_996_801_250
+    assert list(read_replaced([line, "else"])) == [Replaced(3, at_ms), Replaced(14, at_ms)]
