@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast, overload
 
 import msgspec
 
@@ -364,6 +364,10 @@ def was_created(draft: Draft, job: NewJob, code: str, found: bytes | None, *, ag
     return False
 
 
+@overload
+def with_job(error: StoreUnavailable, job_id: str) -> StoreUnavailable: ...
+@overload
+def with_job(error: RedjobError, job_id: str) -> RedjobError: ...
 def with_job(error: RedjobError, job_id: str) -> RedjobError:
     """Return the error with the id of the job that the call was about, where it is of use."""
     if isinstance(error, StoreUnavailable):
