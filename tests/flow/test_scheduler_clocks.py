@@ -28,7 +28,7 @@ async def test_partitions_of_a_primary_with_a_wrong_clock_are_held_until_it_is_r
             return {at: ms + 5_500 * (at == wrong) for at, ms in clocks().items()}
 
         monkeypatch.setattr(running.store, "clocks_ms", one_is_wrong)
-        await until(lambda: running.node.partitions == set(range(12)) - there)
+        await until(lambda: running.node.partitions == frozenset(range(12)) - there)
         assert f"clock_wrong server={wrong} cause=off_by_ms=5500" in caplog.text
         monkeypatch.undo()
-        await until(lambda: running.node.partitions == set(range(12)))
+        await until(lambda: running.node.partitions == frozenset(range(12)))
