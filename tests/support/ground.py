@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from redjob.calls import owner
 from redjob.calls.owner import Fence
 from redjob.keys import Keyspace
+from redjob.partitions import quorum_tag
 from redjob.store.namespace import open_query
 from redjob.store.settings import settings_from_url
 from redjob.store.sync import SyncStore
@@ -86,7 +87,8 @@ class Ground:
     @now_ms.setter
     def now_ms(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        self.redis.set(clock_key(self.namespace, self.part.tag), now_ms)
+        for tag in (self.part.tag, quorum_tag(0)):  # each script's own slot has its clock
+            self.redis.set(clock_key(self.namespace, tag), now_ms)
 
     def advance(self, ms: int) -> None:
         """Let time pass for scripts."""
