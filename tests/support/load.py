@@ -45,6 +45,11 @@ class PlantedClient(Client):
         """The keys of the namespace, once it is open."""
         return self._store.keys
 
+    @property
+    def store(self) -> SyncStore:
+        """The store, for a look at what only queries show."""
+        return self._store
+
 
 class Load:
     """Enqueues and cancels, and keeps the history of it."""
