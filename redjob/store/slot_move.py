@@ -177,17 +177,18 @@ class SlotMove:
 
     def _running(self, source: Node) -> dict[str, str] | None:
         """The server's own move of this slot out of a node, while it runs."""
-        return next((one for one in self._exports(source) if one["state"] not in _ENDED), None)
+        return next(
+            (one for one in self._told(source, "EXPORT") if one["state"] not in _ENDED), None
+        )
 
-    def _exports(self, source: Node) -> list[dict[str, str]]:
-        (reply,) = self._servers.ask(source.address, ("CLUSTER", "GETSLOTMIGRATIONS"))
+    def _told(self, node: Node, way: Literal["EXPORT", "IMPORT"]) -> list[dict[str, str]]:
+        """What a node tells of its own moves of this slot, the latest first."""
+        (reply,) = self._servers.ask(node.address, ("CLUSTER", "GETSLOTMIGRATIONS"))
         if isinstance(reply, Refusal):  # it knows no such thing
             return []
         wanted = f"{self.slot}-{self.slot}"
         told = [_pairs(one) for one in reply]
-        return [
-            one for one in told if one["operation"] == "EXPORT" and wanted in one["slot_ranges"]
-        ]
+        return [one for one in told if one["operation"] == way and wanted in one["slot_ranges"]]
 
     def _begin_whole(self, ends: Ends) -> bool:
         """Whether the server moves the slot by itself now; not where it cannot."""
@@ -203,17 +204,16 @@ class SlotMove:
 
     def _await_whole(self, ends: Ends) -> None:
         while True:
-            exports = self._exports(ends.source)
+            exports = self._told(ends.source, "EXPORT")
             if not exports:
                 raise SlotNotMoved("the source has forgotten the move: it restarted; run it again")
             latest = exports[0]
             if latest["state"] == "success":
                 return
             if latest["state"] in _ENDED:
-                raise SlotNotMoved(
-                    f"{ends.source.address} gave up: {latest['state']} {latest['message']}; "
-                    "nothing has changed"
-                )
+                ended = [latest, *self._told(ends.target, "IMPORT")[:1]]
+                words = ", ".join(f"{one['state']} {one['message'].strip()}" for one in ended)
+                raise SlotNotMoved(f"the servers gave up: {words}; nothing has changed")
             self._clock.sleep(_LOOK_S)
 
     def _cancel_whole(self, source: Node) -> None:

@@ -3,138 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
-from collections import Counter
-from contextlib import asynccontextmanager
-from random import Random
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from redjob.app import Redjob
 from redjob.cli.root import DONE, FAILED, WRONG_USE
 from redjob.clock import SystemClock
-from redjob.config import SchedulerConfig, SweeperConfig, WorkerConfig
-from redjob.context import current_job
-from redjob.errors import RedjobError
 from redjob.ids import slot_of
-from redjob.keys import Keyspace
-from redjob.scheduler import SchedulerNode
-from redjob.store.aio import AsyncStore
 from redjob.store.servers import Servers
 from redjob.store.settings import settings_from_url
 from redjob.store.slot_move import SlotMove, SlotNotMoved
-from redjob.sweeper import SweeperNode
-from redjob.worker import WorkerNode
 from tests.flow.commands import Ran, redjob
+from tests.flow.moving import PARTITIONS, a_move, at_work, more_of, place
 from tests.flow.processes import process
 from tests.flow.sweeping import staged
+from tests.flow.test_rights import rule
 from tests.flow.working import until
 from tests.support.processes import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from redjob.keys import PartitionKeys
-    from tests.support.cluster import ClusterNodes
     from tests.support.cluster_node import ClusterNode
     from tests.support.servers import OwnClusterFactory, OwnServerFactory, ProgramKind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-PARTITIONS = 4
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy" / "redis"
+GUIDE = ROOT / "docs" / "how-to" / "move-a-partition.md"
 # Valkey 9 moves a slot as a whole, Redis 7 key by key.
 KINDS: list[ProgramKind] = ["valkey", "redis"]
 WAYS: dict[ProgramKind, Literal["whole", "keys"]] = {"valkey": "whole", "redis": "keys"}
-
-
-class Load:
-    """Jobs that come all the time, now and later, and how often each has run."""
-
-    def __init__(self, url: str, ns: str) -> None:
-        self.app = Redjob(url, namespace=ns)
-        self.accepted: set[str] = set()
-        self.runs: Counter[str] = Counter()
-        self.refused: list[str] = []
-        self._enough = asyncio.Event()
-
-        @self.app.task(queue="q", name="note")
-        async def note(_size: str) -> None:
-            self.runs[current_job().id] += 1
-
-        self._note = note
-
-    async def run(self) -> None:
-        """Enqueue until told that it is enough."""
-        number = 0
-        while not self._enough.is_set():
-            number += 1
-            later_s = (0.0, 0.3, 2.0)[number % 3]
-            try:
-                bound = self._note.aenqueue_in(later_s, "x" * 200) if later_s else None
-                job = await (bound or self._note.aenqueue("x" * 200))
-            except RedjobError as exc:
-                self.refused.append(str(exc))
-            else:
-                self.accepted.add(job.id)
-            await asyncio.sleep(0.002)
-
-    async def ended(self) -> bool:
-        """Whether every job has run."""
-        return self.accepted <= self.runs.keys()
-
-    def stop(self) -> None:
-        """Enqueue no more."""
-        self._enough.set()
-
-
-@asynccontextmanager
-async def at_work(nodes: ClusterNodes, ns: str) -> AsyncGenerator[Load]:
-    """A scheduler, a sweeper, a worker and their load; at the end all has run once, or it fails."""
-    settings = settings_from_url(nodes.url)
-    stores = [AsyncStore(settings, ns, partitions=PARTITIONS) for _ in range(2)]
-    scheduler = SchedulerNode(stores[0], SchedulerConfig(), rng=Random(1))
-    tasks = [asyncio.create_task(scheduler.run())]
-    load = Load(nodes.url, ns)
-    try:
-        await asyncio.wait_for(scheduler.wait_ready(), 20)
-        sweeper = SweeperNode(stores[1], SweeperConfig(every_s=0.2, scan_every_s=0.2))
-        worker = WorkerNode(load.app, WorkerConfig(queues=("q",), concurrency=16))
-        tasks += [asyncio.create_task(sweeper.run()), asyncio.create_task(worker.run())]
-        enqueuing = [asyncio.create_task(load.run()) for _ in range(3)]
-        await until(lambda: _has_run(load, 200))
-        yield load
-        seen = len(load.runs)
-        await until(lambda: _has_run(load, seen + 200))  # it goes on afterwards
-        load.stop()
-        await asyncio.gather(*enqueuing)
-        await until(load.ended)
-        assert load.refused == []
-        assert [job for job, count in load.runs.items() if count > 1] == []
-        assert load.runs.keys() == load.accepted
-    finally:
-        load.stop()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await load.app.aclose()
-        for store in stores:
-            await store.aclose()
-
-
-async def _has_run(load: Load, count: int) -> bool:
-    return len(load.runs) >= count
-
-
-def a_move(nodes: ClusterNodes, ns: str, index: int) -> tuple[PartitionKeys, ClusterNode]:
-    """A partition, and a primary that has it not."""
-    part = Keyspace(ns, PARTITIONS).parts[index]
-    source = nodes.primary_of(part.slot)
-    return part, next(node for node in nodes.primaries() if node is not source)
-
-
-def place(nodes: ClusterNodes, ns: str) -> tuple[str, ...]:
-    return ("--redis-url", nodes.url, "--namespace", ns)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -157,15 +58,11 @@ async def test_a_partition_moves_under_load(
         assert (again.code, f"is on {target.address} already" in again.out) == (DONE, True)
         # What was made since the move is there as well.
         seen = {job for job in load.accepted if slot_of(job) * PARTITIONS // 16384 == 1}
-        await until(lambda: _more_of(load, seen))
+        await until(lambda: more_of(load, seen))
         back = await asyncio.to_thread(redjob, "move", "1", "--to", told["from"], *place(nodes, ns))
         assert "calls waited" in back.out, back
     assert "slot" in back.out
     nodes.wait_healthy()
-
-
-async def _more_of(load: Load, seen: set[str]) -> bool:
-    return any(slot_of(job) * PARTITIONS // 16384 == 1 for job in load.runs.keys() - seen)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -256,6 +153,53 @@ async def test_a_move_that_the_server_makes_is_cancelled_there(
         ran = redjob("move", "0", "--to", target.address, *place(nodes, ns), "--json")
         assert ran.objects[0]["way"] == "whole"
         assert ran.objects[0]["checked_ms"] is None  # there is no scheduler
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_it_moves_as_the_recommended_users(
+    own_cluster: OwnClusterFactory, ns: str, kind: ProgramKind
+) -> None:
+    nodes = own_cluster(kind)
+    users = (DEPLOY / "users.acl").read_text()
+    for node in nodes.nodes:
+        for line in users.splitlines()[1:]:  # default stays on: the test itself needs it
+            node.command("ACL", "SETUSER", *line.split()[1:])
+        node.redis.config_set("masteruser", "replica", "masterauth", "change-me-replica")
+        # Whoever sends a slot must come in at the other end as somebody.
+        denied = "-cluster|syncslots" if kind == "valkey" else "-restore-asking"
+        node.command("ACL", "SETUSER", "default", denied)
+    async with staged(nodes.url, ns, partitions=PARTITIONS) as stage:
+        part, target = a_move(nodes, ns, 0)
+        await stage.enqueue(30, slot=part.slot)
+        url = nodes.url.replace("://", "://admin:change-me-admin@")
+        command = (
+            *("move", "0", "--to", target.address, "--json"),
+            *("--redis-url", url, "--namespace", ns),
+        )
+        if kind == "valkey":
+            ran = redjob(*command)
+            assert ran.code == FAILED
+            assert "cluster|syncslots" in ran.err
+            more = re.search(r"add to it:\n# +([^\n]+)\n", (DEPLOY / "tls.conf").read_text())
+            assert more is not None
+            for node in nodes.nodes:
+                node.command("ACL", "SETUSER", "replica", *more[1].split())
+        ran = redjob(*command)
+        assert ran.code == DONE, ran
+        assert ran.objects[0]["way"] == WAYS[kind]
+        assert target.redis.xlen(part.queue("q").stream) == 30
+        # The rights that the documentation names are enough, too.
+        rights = re.search(r"needs `([^`]+)` and all keys", GUIDE.read_text())
+        assert rights is not None
+        for node in nodes.nodes:
+            node.command(*rule(), *rights[1].split(), "allkeys")
+        back = redjob(
+            *("move", "0", "--to", ran.objects[0]["from"], "--namespace", ns),
+            *("--redis-url", nodes.url.replace("://", "://redjob:secret@")),
+        )
+        assert back.code == DONE, back
+        refused = [entry for entry in target.redis.acl_log() if entry["username"] == "redjob"]
+        assert {entry["object"] for entry in refused} <= {"client|setinfo"}
 
 
 async def test_what_cannot_be_moved_is_told(
