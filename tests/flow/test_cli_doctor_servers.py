@@ -70,6 +70,7 @@ async def test_a_primary_that_came_back_holds_its_own_partitions_only(
         assert found["partitions"]["detail"].startswith(told)
 
 
+@pytest.mark.solo
 async def test_a_primary_that_is_away_does_not_hide_the_others(
     own_cluster: OwnClusterFactory, ns: str
 ) -> None:

@@ -104,6 +104,7 @@ async def test_each_job_is_accepted_once_while_connections_are_cut_and_scripts_f
         assert opened.records().keys() == set(ids)
 
 
+@pytest.mark.solo
 async def test_a_frozen_primary_holds_up_only_its_own_slots(
     own_cluster: OwnClusterFactory, ns: str
 ) -> None:

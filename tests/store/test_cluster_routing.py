@@ -117,6 +117,7 @@ async def test_a_slot_that_nobody_serves_is_waited_for(
         await asyncio.gather(*calls)
 
 
+@pytest.mark.solo
 async def test_calls_come_back_after_a_primary_is_killed(
     own_cluster: OwnClusterFactory, ns: str
 ) -> None:
