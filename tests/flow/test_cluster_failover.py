@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.solo
 async def test_jobs_go_on_while_a_primary_is_replaced(
     own_cluster: OwnClusterFactory, ns: str
 ) -> None:
