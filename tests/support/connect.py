@@ -9,15 +9,21 @@ import redis.asyncio
 from redis.asyncio.cluster import ClusterNode as AsyncClusterNode
 from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
 from redis.cluster import ClusterNode, RedisCluster
+from redis.sentinel import Sentinel
 
 from redjob.store.settings import settings_from_url
 
 
 def connect(url: str) -> Any:
-    """Return a client of a single server or a cluster; typed as neither, it is used as both."""
-    seeds = settings_from_url(url).seeds
+    """Return a client of a server, of whom sentinels name, or of a cluster; typed as none of them."""
+    settings = settings_from_url(url)
+    seeds = settings.seeds
     if not seeds:
         return redis.Redis.from_url(url)
+    if settings.topology == "sentinel":
+        kind: Any = Sentinel  # untyped
+        sentinels = kind([(seed.host, seed.port) for seed in seeds])
+        return sentinels.master_for(settings.service)
     node: Any = ClusterNode  # untyped
     return RedisCluster(startup_nodes=[node(seed.host, seed.port) for seed in seeds])
 
