@@ -128,6 +128,20 @@ class ClusterNodes:
         self.wait_primary(replica, within_s=within_s)
         return replica
 
+    def follow(self, replica: ClusterNode, primary: ClusterNode) -> None:
+        """Make one a replica of the other as soon as it has heard of it."""
+
+        def followed() -> bool:
+            try:
+                replica.command("CLUSTER", "REPLICATE", primary.node_id)
+            except ResponseError as error:
+                if "Unknown node" not in str(error):
+                    raise
+                return False
+            return True
+
+        wait_until(followed, within_s=_HEALTHY_WITHIN_S, what=f"{replica} knows {primary}")
+
     def wait_primary(self, node: ClusterNode, *, within_s: float = _HEALTHY_WITHIN_S) -> None:
         """Wait until a node has slots of its own."""
         wait_until(lambda: node in self.primaries(), within_s=within_s, what=f"{node} is a primary")
@@ -182,7 +196,7 @@ class ClusterNodes:
         primaries, replicas = self.nodes[: self._primaries], self.nodes[self._primaries :]
         join(ports, len(primaries), lambda number, *words: self.nodes[number].command(*words))
         for primary, replica in zip(primaries, replicas, strict=True):
-            _follow(replica, primary)
+            self.follow(replica, primary)
         self.wait_healthy()
 
     # looking
@@ -222,21 +236,6 @@ class ClusterNodes:
             if trouble:
                 return f"{node}: {trouble}"
         return "the nodes do not agree who owns what" if len(tables) > 1 else None
-
-
-def _follow(replica: ClusterNode, primary: ClusterNode) -> None:
-    """Make one a replica of the other as soon as it has heard of it."""
-
-    def followed() -> bool:
-        try:
-            replica.command("CLUSTER", "REPLICATE", primary.node_id)
-        except ResponseError as error:
-            if "Unknown node" not in str(error):
-                raise
-            return False
-        return True
-
-    wait_until(followed, within_s=_HEALTHY_WITHIN_S, what=f"{replica} knows {primary}")
 
 
 def _trouble(node: ClusterNode, rows: list[Row], ids: set[str]) -> str | None:
