@@ -233,9 +233,13 @@ class SlotMove:
     def _send_keys(self, ends: Ends) -> None:
         source, target = ends.source, ends.target
         # A copy at the target is an interrupted batch's, unless the source is not what it was then.
-        begun_by = target.importing.get(self.slot, source.id)
-        replace = begun_by == source.id
-        self._insist(target, self._setslot("IMPORTING", source))
+        replace = target.importing.get(self.slot, source.id) == source.id
+        if replace:
+            self._insist(target, self._setslot("IMPORTING", source))
+        else:
+            # It stays open from the old source, so that the next run knows of it, too. Redis 7 holds
+            # an open slot whose owner was replaced for nobody's, and would take no keys.
+            self._insist(target, self._setslot("NODE", source))
         self._insist(source, self._setslot("MIGRATING", target))
         count = _FIRST_BATCH
         while keys := self._insist(source, ("CLUSTER", "GETKEYSINSLOT", self.slot, count)):
@@ -281,7 +285,9 @@ class SlotMove:
             if not isinstance(reply, Refusal):
                 return reply
             if "NOREPLICAS" not in reply.text or not tries_left:
-                raise SlotNotMoved(f"{node.address} refuses {command[1]!s}: {reply.text}")
+                raise SlotNotMoved(
+                    f"{node.address} refuses {command[1]!s}: {reply.text}; run it again"
+                )
             self._clock.sleep(_LOOK_S)
         raise AssertionError("the last try has returned or raised")
 
