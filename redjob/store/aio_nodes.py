@@ -15,7 +15,7 @@ from redjob.calls.scripts import ScriptSet
 from redjob.clock import Clock
 from redjob.errors import NotReplicated, ServerUnsuitable
 from redjob.store.aio_link import AsyncLink
-from redjob.store.policy import ConnectFailed, nobody_knows, note, redirection
+from redjob.store.policy import ConnectFailed, nobody_knows, note, redirection, replicas_unsure
 from redjob.store.routes import Address, Routes
 from redjob.store.server_time import ServerTime
 from redjob.store.settings import StoreSettings
@@ -60,7 +60,10 @@ class AsyncPool:
         """Return how many replicas have what this connection has written, once enough have it."""
         wait_s = self.settings.reply_timeout_s
         command = ("WAIT", call.replicas, int(wait_s * 1000))
-        return int(await link.exchange(command, block_s=wait_s))
+        try:
+            return int(await link.exchange(command, block_s=wait_s))
+        except rx.ResponseError as exc:
+            raise replicas_unsure(exc) from exc
 
     async def commands(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
         """Send commands in one write; error replies are returned in their places."""

@@ -150,6 +150,14 @@ def note(routes: Routes, exc: BaseException) -> None:
         routes.failed()
 
 
+def replicas_unsure(exc: rx.ResponseError) -> Exception:
+    """Return what an error of WAIT means: its server has become a replica after the call.
+
+    Then what the call did may be gone: it is unknown, and to be asked at the new primary.
+    """
+    return exc if isinstance(exc, _UNSUITABLE) else rx.ConnectionError(f"WAIT: {reason(exc)}")
+
+
 def reason(exc: BaseException) -> str:
     """Return one line that names the cause, never a URL or a payload."""
     cause = exc.__cause__ if isinstance(exc, ConnectFailed) and exc.__cause__ else exc

@@ -13,7 +13,7 @@ from redjob.calls.call import Arg, Call
 from redjob.calls.scripts import ScriptSet
 from redjob.clock import Clock
 from redjob.errors import ServerUnsuitable
-from redjob.store.policy import ConnectFailed, nobody_knows, note, redirection
+from redjob.store.policy import ConnectFailed, nobody_knows, note, redirection, replicas_unsure
 from redjob.store.routes import Address, Routes
 from redjob.store.server_time import ServerTime
 from redjob.store.settings import StoreSettings
@@ -82,7 +82,10 @@ class SyncPool:
         """Return how many replicas have what a connection has written, once enough have it."""
         # half of what the connection itself would wait for any reply
         wait_ms = int(self.settings.reply_timeout_s * 500)
-        return int(link.exchange(("WAIT", replicas, wait_ms)))
+        try:
+            return int(link.exchange(("WAIT", replicas, wait_ms)))
+        except rx.ResponseError as exc:
+            raise replicas_unsure(exc) from exc
 
     def failed(self, link: SyncLink, exc: BaseException) -> None:
         """Keep a connection that is still good after an error; a READONLY primary must be left too."""

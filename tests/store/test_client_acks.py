@@ -7,13 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from redjob import AsyncClient, Client, InvalidArgument, JobSpec, JobState, NotReplicated, Redjob
+from redjob import (
+    AsyncClient,
+    Client,
+    InvalidArgument,
+    JobSpec,
+    JobState,
+    NotReplicated,
+    Redjob,
+    StoreUnavailable,
+)
+from redjob.embedded.ports import free_ports
 from redjob.ids import keyed_job_id, slot_of
 from tests.support.opened import Opened
 
 if TYPE_CHECKING:
     from tests.support.cluster import ClusterNodes
-    from tests.support.servers import OwnClusterFactory
+    from tests.support.servers import OwnClusterFactory, OwnServerFactory
 
 
 def replicas_have(cluster: ClusterNodes, ns: str, job_id: str) -> bool:
@@ -98,3 +108,27 @@ def test_an_ack_that_there_is_not_is_refused(ack: Any, told: str) -> None:
             make(ack=ack)
     with pytest.raises(InvalidArgument, match=told):
         Client().enqueue("t", ack=ack)
+
+
+async def test_a_primary_that_is_replaced_before_it_can_say_leaves_a_call_unknown(
+    own_server: OwnServerFactory, ns: str
+) -> None:
+    server = own_server()
+    (nobody,) = free_ports(1)
+    with (
+        Opened(server.url, ns) as opened,
+        Client(server.url, namespace=ns, ack="replicated", deadline_s=0.5) as client,
+    ):
+        async with AsyncClient(server.url, namespace=ns, ack="replicated", deadline_s=0.5) as other:
+            client.enqueue("t", ack="memory")  # connects
+            await other.enqueue("t", ack="memory")
+            # as a primary at the moment of its demotion: the call is done, and WAIT is refused
+            opened.redis.config_set("replica-read-only", "no")
+            opened.redis.replicaof("127.0.0.1", nobody)
+            with pytest.raises(StoreUnavailable) as told:
+                client.enqueue("t")
+            assert told.value.outcome == "unknown"
+            with pytest.raises(StoreUnavailable) as told:
+                await other.enqueue("t")
+            assert told.value.outcome == "unknown"
+        opened.redis.replicaof("NO", "ONE")
