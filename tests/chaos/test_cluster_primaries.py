@@ -42,6 +42,24 @@ def test_nothing_is_lost_or_doubled_in_silence_while_primaries_are_replaced(
         assert not history.gone
 
 
+@pytest.mark.parametrize("way", ["forced", "taken", "killed"])
+def test_what_a_replica_has_said_to_have_is_never_lost(
+    scene: SceneFactory, own_cluster: OwnClusterFactory, way: Way
+) -> None:
+    nodes = own_cluster()
+    stage = scene(nodes.url_of(nodes.nodes), ack="replicated").open(workers=2)
+    with loaded(stage):
+        for number in range(TIMES):
+            wait_busy(stage)
+            _replace(nodes, nodes.primaries()[number % 3], way)
+            nodes.wait_healthy()
+        wait_busy(stage)
+    stage.check_alive()
+    history = stage.check()
+    print(told(history))
+    assert not {job for job in history.gone if not history.begun_of.get(job)}
+
+
 def _replace(nodes: ClusterNodes, victim: ClusterNode, way: Way) -> None:
     match way:
         case "handed over":

@@ -10,7 +10,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from redjob import CancelResult, Client, JobSpec, Retry
-from redjob.errors import JobNotFound, StoreUnavailable, WrongState
+from redjob.errors import JobNotFound, NotReplicated, StoreUnavailable, WrongState
 from redjob.store.settings import settings_from_url
 from redjob.store.sync import SyncStore
 from tests.support.history import Asked, Cancel, CancelReply
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from redjob.calls.scripts import ScriptSet
     from redjob.keys import Keyspace
     from redjob.submit import EnqueueOptions
+    from redjob.validate import Ack
 
 QUEUE = "q"
 RETRY_MS = 200
@@ -36,8 +37,10 @@ _BURST_CANCELS = 30
 class PlantedClient(Client):
     """A client with given scripts, that is with a bug or without."""
 
-    def __init__(self, url: str, namespace: str, scripts: ScriptSet) -> None:
-        super().__init__(url, namespace=namespace)
+    def __init__(
+        self, url: str, namespace: str, scripts: ScriptSet, *, ack: Ack = "memory"
+    ) -> None:
+        super().__init__(url, namespace=namespace, ack=ack)
         self._store = SyncStore(settings_from_url(url), namespace, scripts=scripts)
 
     @property
@@ -83,7 +86,7 @@ class Load:
                 task, {"number": number, **payload}, run_at_ms, key, retry, max_crashes
             )
             job_id = job.id
-        except StoreUnavailable as exc:
+        except (StoreUnavailable, NotReplicated) as exc:
             job_id = exc.job_id
         self.asked.append(
             Asked(
@@ -129,7 +132,7 @@ class Load:
             result = job.cancel()
         except (WrongState, JobNotFound):
             reply = "ended"
-        except StoreUnavailable:
+        except (StoreUnavailable, NotReplicated):
             reply = "unknown"
         else:
             reply = "cancelled" if result is CancelResult.CANCELLED else "requested"

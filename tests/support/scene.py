@@ -42,7 +42,9 @@ class Scene(Stack):
         settings = RunSettings(url=url, namespace=NAMESPACE, effects=str(effects))
         super().__init__(msgspec.structs.replace(settings, **changed), directory)
         self.redis: Any = connect(url)
-        self.client = PlantedClient(url, self.settings.namespace, ScriptSet())
+        self.client = PlantedClient(
+            url, self.settings.namespace, ScriptSet(), ack=self.settings.ack
+        )
         self.load = Load(self.client, Random(1))
         self._effects = effects
         self._left.callback(self.redis.close)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from redjob.config import SchedulerConfig, SweeperConfig, WorkerConfig
+from redjob.validate import Ack
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run is and how quick it is. Times in `_s` are seconds, in `_ms` milliseconds.
 
     The leases are short, so that a run of a minute sees many of them end. `plant` names a bug of
-    `tests.support.plants`, `clock_shift_ms` puts the process' own wall clock off.
+    `tests.support.plants`, `clock_shift_ms` puts the process' own wall clock off,
+    `ack` is what the client of a scene asks for.
     """
 
     url: str
@@ -30,6 +32,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     allow_eviction: bool = False
     plant: str = ""
     clock_shift_ms: int = 0
+    ack: Ack = "memory"
 
     def worker(self) -> WorkerConfig:
         """The settings of a worker."""
