@@ -15,7 +15,14 @@ from redjob.calls.scripts import ScriptSet
 from redjob.clock import Clock
 from redjob.errors import NotReplicated, ServerUnsuitable
 from redjob.store.aio_link import AsyncLink
-from redjob.store.policy import ConnectFailed, nobody_knows, note, redirection, replicas_unsure
+from redjob.store.policy import (
+    ConnectFailed,
+    nobody_knows,
+    note,
+    raise_first,
+    redirection,
+    replicas_unsure,
+)
 from redjob.store.routes import Address, Routes
 from redjob.store.server_time import ServerTime
 from redjob.store.settings import StoreSettings
@@ -295,10 +302,3 @@ class AsyncNodes:
         there = set(self.routes.primaries)
         for address in self._pools.keys() - there:
             self._pools.pop(address).close()
-
-
-def raise_first(replies: Sequence[Any]) -> None:
-    """Raise the first error among replies."""
-    for reply in replies:
-        if isinstance(reply, rx.ResponseError):
-            raise reply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from redis import exceptions as rx
@@ -156,6 +156,13 @@ def replicas_unsure(exc: rx.ResponseError) -> Exception:
     Then what the call did may be gone: it is unknown, and to be asked at the new primary.
     """
     return exc if isinstance(exc, _UNSUITABLE) else rx.ConnectionError(f"WAIT: {reason(exc)}")
+
+
+def raise_first(replies: Sequence[Any]) -> None:
+    """Raise the first error among replies."""
+    for reply in replies:
+        if isinstance(reply, rx.ResponseError):
+            raise reply
 
 
 def reason(exc: BaseException) -> str:

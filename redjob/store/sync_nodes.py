@@ -13,7 +13,14 @@ from redjob.calls.call import Arg, Call
 from redjob.calls.scripts import ScriptSet
 from redjob.clock import Clock
 from redjob.errors import ServerUnsuitable
-from redjob.store.policy import ConnectFailed, nobody_knows, note, redirection, replicas_unsure
+from redjob.store.policy import (
+    ConnectFailed,
+    nobody_knows,
+    note,
+    raise_first,
+    redirection,
+    replicas_unsure,
+)
 from redjob.store.routes import Address, Routes
 from redjob.store.server_time import ServerTime
 from redjob.store.settings import StoreSettings
@@ -167,7 +174,7 @@ class SyncNodes:
         """Send commands to where a slot is. Raises the first error among the replies, and ConnectFailed."""
         try:
             replies = self.at(slot).exchange_all(commands)
-            _raise_first(replies)
+            raise_first(replies)
         except rx.AskError as exc:
             if isinstance(exc, rx.MovedError):
                 note(self.routes, exc)
@@ -199,7 +206,7 @@ class SyncNodes:
             raise exc
         pairs = [command for one in commands for command in (("ASKING",), one)]
         replies = self.pool(address).exchange_all(pairs)[1::2]
-        _raise_first(replies)
+        raise_first(replies)
         return replies
 
     def _ask(self) -> None:
@@ -242,9 +249,3 @@ class SyncNodes:
         there = set(self.routes.primaries)
         for address in set(self._pools) - there:
             self._pools.pop(address).close()
-
-
-def _raise_first(replies: Sequence[Any]) -> None:
-    for reply in replies:
-        if isinstance(reply, rx.ResponseError):
-            raise reply
