@@ -10,7 +10,11 @@ from pathlib import Path
 from tests.support.summary import Summary
 
 _LANES = (
-    ("parallel", ("-m", "not solo", "-n", "logical", "--maxprocesses", "4")),
+    # worksteal: tests of clusters are long and stand together, and one process would have them all
+    (
+        "parallel",
+        ("-m", "not solo", "-n", "logical", "--maxprocesses", "4", "--dist", "worksteal"),
+    ),
     ("alone", ("-m", "solo")),
 )
 _NO_TESTS = 5  # pytest's exit code: this lane has none, the other may
