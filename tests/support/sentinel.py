@@ -26,7 +26,7 @@ _HOST = "127.0.0.1"
 _SENTINELS = 3
 _QUORUM = 2
 _PORT_TRIES = 8
-_WITHIN_S = 60.0  # an election that nobody wins is held again some seconds later
+_WITHIN_S = 30.0
 
 # Down after 1 s: tests should not wait longer for a failover than they must.
 _CONFIG = f"""\
