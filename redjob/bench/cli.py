@@ -15,7 +15,7 @@ from redjob.bench import cluster, drain, enqueue, fire, memory, scripts, sustain
 from redjob.bench.best import Bench, best_of
 from redjob.bench.report import table, write_figures
 from redjob.bench.result import Row
-from redjob.bench.servers import kind_for
+from redjob.bench.servers import choose
 from redjob.bench.stage import Options
 
 _EPILOG = """
@@ -115,13 +115,13 @@ def bench(which: str, as_json: bool, docs: Path | None, quick: bool, **settings:
 
 
 def _measure(name: str, options: Options) -> Row:
-    kind, note = kind_for(options.server, prefers_redis=name == "memory" and not options.url)
-    chosen = replace(options, server=kind)
+    choice = choose(options.server, wants_jemalloc=name == "memory" and not options.url)
+    chosen = replace(options, server=choice.kind, preload=choice.preload)
     found = _BENCHES[name]
     run = Bench(name, lambda: found.run(chosen), found.score)
     runs = 1 if found.once else options.runs
     row = best_of(run, runs, lambda text: click.echo(text, err=True))
-    row.note = row.note or note
+    row.note = row.note or choice.note
     return row
 
 

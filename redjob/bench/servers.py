@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes.util
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Generator, Sequence
@@ -36,29 +38,49 @@ class Server(NamedTuple):
     node_url: str
 
 
-def kind_for(asked: Kind | None, *, prefers_redis: bool) -> tuple[Kind | None, str | None]:
-    """Choose a kind of server, and say why where it matters.
+class Choice(NamedTuple):
+    """A kind of server, a library that it is started with, and a note where that matters."""
 
-    `prefers_redis`: memory depends on the allocator, and redis-server has jemalloc where the
-    embedded Valkey has the C library's.
+    kind: Kind | None
+    preload: str | None = None
+    note: str | None = None
+
+
+def choose(asked: Kind | None, *, wants_jemalloc: bool) -> Choice:
+    """Choose a server of our own.
+
+    Memory depends on the allocator: in production it is jemalloc, in the embedded Valkey the C
+    library's, so that one is started with jemalloc, where the machine has it.
     """
-    if asked is not None or not prefers_redis:
-        return asked, None
+    if asked is not None or not wants_jemalloc:
+        return Choice(asked)
+    library = ctypes.util.find_library("jemalloc") if sys.platform == "linux" else None
+    if library is not None:
+        return Choice("valkey", library)
     if shutil.which("redis-server"):
-        return "redis", None
-    return None, "no redis-server on the PATH: measured with another allocator than jemalloc"
+        return Choice("redis")
+    note = "neither jemalloc nor redis-server here: measured with another allocator"
+    return Choice(None, note=note)
 
 
 @contextlib.contextmanager
-def own_server(kind: Kind | None, arguments: Sequence[str] = ()) -> Generator[Server]:
+def own_server(
+    kind: Kind | None, arguments: Sequence[str] = (), *, preload: str | None = None
+) -> Generator[Server]:
     """Start a server in a directory of its own, append-only file on; it goes with the run."""
     binary = _binary(kind)
+    environment = {"LD_PRELOAD": preload} if preload else {}
     with (
         tempfile.TemporaryDirectory(prefix="redjob-bench-") as directory,
-        EmbeddedServer(directory, binary=binary, extra_args=arguments) as server,
+        EmbeddedServer(
+            directory, binary=binary, extra_args=arguments, environment=environment
+        ) as server,
         contextlib.closing(connect(server.url)) as client,
     ):
-        yield _one(server.url, client)
+        place = _one(server.url, client)
+        if preload and _has_loaded(server.pid, "jemalloc"):  # INFO tells what it was built with
+            place = place._replace(label=place.label.replace(", libc", ", jemalloc preloaded"))
+        yield place
 
 
 @contextlib.contextmanager
@@ -131,6 +153,10 @@ def _wait_serving(client: BareClient) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"the cluster does not serve: {told}")
         clock.sleep(0.02)
+
+
+def _has_loaded(pid: int | None, library: str) -> bool:
+    return f"lib{library}" in Path(f"/proc/{pid}/maps").read_text()
 
 
 def _binary(kind: Kind | None) -> Path | None:

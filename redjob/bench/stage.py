@@ -43,6 +43,7 @@ class Options:
     kills: int | None = None
     url: str | None = None
     server: Kind | None = None
+    preload: str | None = None
     runs: int = 3
     quick: bool = False
 
@@ -214,7 +215,7 @@ def staged(
         elif options.url:
             place = other_server(options.url, namespace)
         else:
-            place = own_server(options.server, arguments)
+            place = own_server(options.server, arguments, preload=options.preload)
         server = stack.enter_context(place)
         stage = Stage(server, namespace, Tally.create(directory / "tally", jobs), directory)
         stack.callback(stage.close)

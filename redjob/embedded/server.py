@@ -27,7 +27,7 @@ from redjob.embedded.guard import Guard
 from redjob.embedded.ports import free_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _HOST = "127.0.0.1"
 _PORT_TRIES = 8
@@ -54,6 +54,7 @@ class EmbeddedServer:
         binary: ServerBinary | Path | None = None,
         appendonly: bool = True,
         extra_args: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Set a server up; nothing runs before `start`.
 
@@ -63,6 +64,7 @@ class EmbeddedServer:
             binary: By default what `find_server` finds at the first start.
             appendonly: False keeps nothing on disk: quicker, for tests only.
             extra_args: Server options, such as `"--maxmemory", "64mb"`; they win over redjob's.
+            environment: Laid over this process' own.
         """
         self.directory = Path(directory).absolute()
         self._port = port
@@ -70,6 +72,7 @@ class EmbeddedServer:
         self._binary = binary.path if isinstance(binary, ServerBinary) else binary
         self._appendonly = appendonly
         self._extra_args = tuple(extra_args)
+        self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: Guard | None = None
         self._lock: IO[bytes] | None = None
@@ -177,6 +180,7 @@ class EmbeddedServer:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
+                env={**os.environ, **self._environment},
                 close_fds=True,
                 start_new_session=True,
             )
