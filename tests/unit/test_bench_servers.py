@@ -12,8 +12,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="preloading is f
 
 
 def has(monkeypatch: pytest.MonkeyPatch, *, library: str | None, redis: str | None) -> None:
-    monkeypatch.setattr("ctypes.util.find_library", lambda _: library)
-    monkeypatch.setattr("shutil.which", lambda _: redis)
+    def find_library(_name: str) -> str | None:
+        return library
+
+    def which(_name: str) -> str | None:
+        return redis
+
+    monkeypatch.setattr("ctypes.util.find_library", find_library)
+    monkeypatch.setattr("shutil.which", which)
 
 
 def test_a_kind_that_was_asked_for_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,4 +41,5 @@ def test_memory_is_measured_with_jemalloc_where_the_machine_has_it(
 def test_another_allocator_is_said_in_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     has(monkeypatch, library=None, redis=None)
     choice = choose(None, wants_jemalloc=True)
-    assert choice.kind is None and "another allocator" in (choice.note or "")
+    assert choice.kind is None
+    assert "another allocator" in (choice.note or "")
