@@ -273,3 +273,20 @@ async def test_a_damaged_stream_stops_no_other_queue(
         assert await stage.start() == [job.id]
         await node.scan()
         assert caplog.text.count("damaged_key partition=0 queue=broken") == 1
+
+
+@pytest.mark.parametrize("damage", ["runs", "dispatched"])
+async def test_a_damaged_partition_keeps_the_scan_from_no_other(
+    server: TestServer, ns: str, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with staged(server.url, ns, partitions=2) as stage:
+        node = await stage.awake()
+        (job,) = await stage.enqueue(slot=16_000)  # of the second partition, looked at last
+        damaged, sound = stage.store.keys.parts
+        stage.redis.set(getattr(damaged, damage), "no hash")
+        entry = stage.redis.hget(sound.dispatched, job.id)
+        stage.redis.xdel(sound.queue(QUEUE).stream, entry)
+        swept = await until(node.scan, lambda total: total.requeued)
+        assert swept.requeued == 1
+        assert stage.redis.hget(sound.dispatched, job.id) not in {None, entry}
+    assert "damaged_key partition=0" in caplog.text

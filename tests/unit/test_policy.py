@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from redjob.store.policy import (
     ConnectFailed,
     Tries,
     connect_error,
+    read_with,
     reason,
 )
 from redjob.testing import ManualClock
@@ -179,3 +181,27 @@ def test_a_reason_is_one_short_line_with_the_cause() -> None:
     assert reason(TimeoutError()) == "TimeoutError: "
     assert len(reason(rx.ResponseError("x" * 1000))) < 250
     assert isinstance(no_connection(OSError()), ConnectFailed)
+
+
+def first_of(raw: list[bytes]) -> bytes:
+    return raw[0]
+
+
+READS: list[tuple[Callable[..., object], object]] = [
+    (int, b"twelve"),
+    (len, 5),
+    (first_of, []),
+    (bytes.decode, None),
+]
+
+
+@pytest.mark.parametrize(("read", "reply"), READS)
+def test_a_reply_that_is_not_what_redjob_writes_is_an_error_of_its_own(
+    read: Callable[..., object], reply: object
+) -> None:
+    with pytest.raises(ScriptFailed, match="an unreadable value"):
+        read_with("read", read, reply)
+
+
+def test_a_reply_that_can_be_read_is_read() -> None:
+    assert read_with("read", int, b"12") == 12
