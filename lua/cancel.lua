@@ -15,7 +15,7 @@
 -- KEYS[12] done       redjob:{p}:done           stream
 -- KEYS[13] waiters    redjob:{p}:waiters        string
 -- KEYS[14] job        redjob:{p}:job:<id>       string
--- ARGV[1] tag         request id
+-- ARGV[1] tag         request id; one that begins with w gets a journal entry in any case
 -- ARGV[2] stub        '' or '<ttl ms> <JSON>'
 -- Returns: OK, seq, durable_seq, now_ms, code, detail
 --   code: K cancelled, Q asked the running attempt to stop, F dead already, E ended (detail: stub or
@@ -35,26 +35,31 @@ redis.call('HLEN', KEYS[4]) -- damaged, it must stop the call here and not half 
 local tag, job = ARGV[1], KEYS[14]
 local id = string.sub(job, -36)
 local function reply(code, detail) return { 'OK', seq, durable_seq, now_ms, code, detail or '' } end
+local function unchanged(code, detail)
+  journal_waited(tag)
+  return reply(code, detail)
+end
 
 local head = redis.call('GETRANGE', job, 0, 43)
 local grave = redis.call('HGET', KEYS[3], id)
 if head == '' then
-  if not grave then return reply('A') end
-  if string.sub(grave, 1, 1) == 'K' and buried_by(grave, tag) then return reply('K') end
-  return reply('E', grave)
+  if not grave then return unchanged('A') end
+  if string.sub(grave, 1, 1) == 'K' and buried_by(grave, tag) then return unchanged('K') end
+  return unchanged('E', grave)
 end
 if string.sub(head, 1, 9) == '{"state":' then
-  if grave and string.sub(grave, 1, 1) == 'K' and buried_by(grave, tag) then return reply('K') end
-  return reply('E', redis.call('GET', job))
+  if grave and string.sub(grave, 1, 1) == 'K' and buried_by(grave, tag) then return unchanged('K') end
+  return unchanged('E', redis.call('GET', job))
 end
 local line = id .. ' ' .. string.sub(head, 10, 19)
 if redis.call('HEXISTS', KEYS[5], id) == 1 then
   if redis.call('HSETNX', KEYS[7], id, now_ms) == 1 then
     journal('cancel', tag, { line .. ' T' })
+    return reply('Q')
   end
-  return reply('Q')
+  return unchanged('Q')
 end
-if score_of(KEYS[11], id) then return reply('F') end
+if score_of(KEYS[11], id) then return unchanged('F') end
 
 local past = redis.call('HGET', KEYS[6], id)
 local attempt = past and string.match(past, '^%d+') or '0'

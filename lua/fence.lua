@@ -10,6 +10,7 @@
 -- ARGV[5] layout      version of keys and formats
 -- ARGV[6] depth_limit default of queues without one: a number or none
 -- ARGV[7] grace_ms    reclaim and requeue wait this long after a changed run_id, for workers to be heard
+-- ARGV[8] postgres    1: enqueue writes records into the journal, which goes to Postgres; 0: it does not
 -- Returns: OK, seq, durable_seq, now_ms, incarnation, run_id before ('' when created), tag
 --   · the same epoch and nonce again give the same reply
 -- Refuses: NOTREADY meta is missing and may not be created; FENCED, epoch: the stored one is not lower
@@ -28,13 +29,14 @@ if not meta[1] then
   local seq = last and string.match(last[1], '^%d+') or '0'
   meta = { ARGV[4], '', seq, '', '0' }
   redis.call('HSET', KEYS[1], 'incarnation', ARGV[4], 'state', 'RUNNING', 'seq', seq, 'tag', '',
-    'durable_seq', '0', 'postgres', '0', 'created_ms', now_ms)
+    'durable_seq', '0', 'created_ms', now_ms)
 end
 local before = meta[2] or ''
 if mine and before == ARGV[3] then before = owner[3] or '' end
 if meta[2] ~= '' and meta[2] ~= ARGV[3] then
   redis.call('HSET', KEYS[1], 'grace_until', string.format('%.0f', now_ms + tonumber(ARGV[7])))
 end
-redis.call('HSET', KEYS[1], 'run_id', ARGV[3], 'epoch', ARGV[1], 'layout', ARGV[5], 'depth_limit', ARGV[6])
+redis.call('HSET', KEYS[1], 'run_id', ARGV[3], 'epoch', ARGV[1], 'layout', ARGV[5], 'depth_limit', ARGV[6],
+  'postgres', ARGV[8])
 redis.call('HSET', KEYS[3], 'epoch', ARGV[1], 'nonce', ARGV[2], 'before', before)
 return { 'OK', tonumber(meta[3]), tonumber(meta[5]) or 0, now_ms, meta[1], before, meta[4] or '' }

@@ -7,7 +7,7 @@
 -- KEYS[6] attempts    redjob:{p}:attempts       hash
 -- KEYS[7] job         redjob:{p}:job:<id>       string
 -- KEYS[8] result      redjob:{p}:result:<id>    string
--- ARGV[1] tag         request id
+-- ARGV[1] tag         request id; one that begins with w gets a journal entry in any case
 -- ARGV[2] queue
 -- ARGV[3] seen        the time of death that the caller read
 -- ARGV[4] past        JSON for attempts, with failures and crashes cleared
@@ -41,5 +41,7 @@ if code == 'S' then
     string.format('%.0f', now_ms) .. ' ' .. queue .. ' ' .. ARGV[4] })
   redis.call('ZREM', KEYS[5], id)
   redis.call('UNLINK', KEYS[8])
+else
+  journal_waited(tag)
 end
 return { 'OK', seq, durable_seq, now_ms, code }

@@ -5,7 +5,7 @@
 -- KEYS[4] due         redjob:{p}:due:<queue>    zset
 -- KEYS[5] attempts    redjob:{p}:attempts       hash
 -- KEYS[6] job         redjob:{p}:job:<id>       string
--- ARGV[1] tag         request id
+-- ARGV[1] tag         request id; one that begins with w gets a journal entry in any case
 -- ARGV[2] queue
 -- ARGV[3] seen        the score that the caller read
 -- ARGV[4] run_at_ms   the new one; a past one fires at once
@@ -34,5 +34,7 @@ if code == 'S' then
   redis.call('ZADD', KEYS[3], 'LT', target, queue)
   redis.call('ZADD', KEYS[4], target, id)
   journal('reschedule', tag, { id .. ' ' .. home .. ' S ' .. attempt .. ' ' .. target .. ' ' .. queue })
+else
+  journal_waited(tag)
 end
 return { 'OK', seq, durable_seq, now_ms, code }

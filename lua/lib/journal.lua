@@ -16,6 +16,12 @@ local function journal(op, tag, lines, field, value)
   last_tag = tag
 end
 
+-- Who waits until a call is durable (its tag begins with w) needs an entry of it, also where it changed nothing:
+-- once that is committed, so is all that the answer is based on.
+local function journal_waited(tag)
+  if string.sub(tag, 1, 1) == 'w' then journal('again', tag, {}) end
+end
+
 -- For scripts that must be refused at maxmemory (the others call write_when_full): a damaged journal
 -- stops them before anything is written, since Lua has no rollback.
 local function check_journal() redis.call('XLEN', KEYS[2]) end

@@ -29,11 +29,21 @@ class Installed(NamedTuple):
 
 
 def fence(
-    part: PartitionKeys, token: Fence, *, incarnation: str, depth_limit: str, grace_ms: int
+    part: PartitionKeys,
+    token: Fence,
+    *,
+    incarnation: str,
+    depth_limit: str,
+    grace_ms: int,
+    postgres: bool = False,
 ) -> Call[Installed]:
-    """Install an owner; `incarnation` "" refuses to create a partition that is not there."""
+    """Install an owner; `incarnation` "" refuses to create a partition that is not there.
+
+    With `postgres` the journal carries records from now on.
+    """
     keys = [part.meta, part.journal, part.owner]
     args: list[Arg] = [token.epoch, token.nonce, "", incarnation, LAYOUT, depth_limit, grace_ms]
+    args.append(int(postgres))
     return Call("fence", part, keys, args, _read_installed, run_id_at=2)
 
 
@@ -99,6 +109,17 @@ def release(part: PartitionKeys, queue: str, ids: Sequence[str], *, tag: str) ->
     return Call("release", part, keys, [tag, ""], read_codes, run_id_at=1)
 
 
+class Committed(NamedTuple):
+    """What Postgres has of a journal: up to `seq`; tombstones up to `settled_seq` are of no use any more.
+
+    `acks` are the calls (≤ 500, ascending) that somebody waits for: seq and tag of each.
+    """
+
+    seq: int
+    settled_seq: int
+    acks: Sequence[tuple[int, str]] = ()
+
+
 class Trimmed(NamedTuple):
     """Reply of trim: how many tombstones went."""
 
@@ -110,16 +131,26 @@ def trim(
     part: PartitionKeys,
     token: Fence,
     *,
-    seq: int,
-    entry_tag: str,
+    entry: tuple[int, str],
+    before: int,
     keep_ms: int,
     ids: Sequence[str] = (),
-    durable_seq: int | None = None,
+    committed: Committed | None = None,
 ) -> Call[Trimmed]:
-    """Drop journal entries before `seq` (0: none) and the tombstones among `ids` older than keep_ms."""
-    keys = [part.meta, part.journal, part.owner, part.finished]
-    durable: Arg = "" if durable_seq is None else durable_seq
-    args: list[Arg] = [f"{token.epoch} {token.nonce}", seq, entry_tag, durable, keep_ms, *ids]
+    """Drop journal entries below `before` and the tombstones among `ids` older than keep_ms.
+
+    `entry` is seq and tag of one that the caller read (0 and "": none): where another stands in its
+    place, nothing happens. `committed` None is a namespace without Postgres.
+    """
+    keys = [part.meta, part.journal, part.owner, part.finished, part.acks]
+    args: list[Arg] = [f"{token.epoch} {token.nonce}", *entry, before]
+    if committed is None:
+        args += ("", "", keep_ms, 0)
+    else:
+        args += (committed.seq, committed.settled_seq, keep_ms, len(committed.acks))
+        for ack in committed.acks:
+            args += ack
+    args += ids
     return Call("trim", part, keys, args, _read_trimmed)
 
 

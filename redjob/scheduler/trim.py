@@ -84,14 +84,19 @@ class Trim:
         owner.trimmed_seq = seq
         keep_ms = self._config.tombstone_keep_ms
         first = trim(
-            owner.part, owner.token, seq=seq, entry_tag=tag, keep_ms=keep_ms, ids=ids[:_IDS]
+            owner.part,
+            owner.token,
+            entry=(seq, tag),
+            before=seq,
+            keep_ms=keep_ms,
+            ids=ids[:_IDS],
         )
         more = [
             trim(
                 owner.part,
                 owner.token,
-                seq=0,
-                entry_tag="",
+                entry=(0, ""),
+                before=0,
                 keep_ms=keep_ms,
                 ids=ids[start : start + _IDS],
             )

@@ -145,7 +145,7 @@ async def test_an_owner_that_is_fenced_lets_go_and_asks_the_quorum_before_it_com
         await until(lambda: desk.epochs()[0] > before + 5)
         assert "partition_closed partition=0 cause=fenced" in caplog.text
         await desk.all_fired(await desk.enqueue(3, in_ms=50))
-        old = trim(desk.part, Fence(before + 5, "x"), seq=0, entry_tag="", keep_ms=0)
+        old = trim(desk.part, Fence(before + 5, "x"), entry=(0, ""), before=0, keep_ms=0)
         with pytest.raises(Fenced):  # and the other one has no effect any more
             await desk.store.call(old)
 

@@ -124,6 +124,32 @@ def test_a_job_that_nobody_knows_is_absent(world: World) -> None:
     assert changes(before, world.check()) == {}
 
 
+@pytest.mark.parametrize("place", ["absent", "ended", "stub", "dead", "asked", "repeat"])
+def test_who_waits_for_postgres_gets_an_entry_also_where_nothing_changed(
+    world: World, place: str
+) -> None:
+    job, tag = unchangeable(world, place)
+    world.cancel(job, tag=tag) if place == "repeat" else None
+    before = world.dump()
+    world.cancel(job, tag=tag)
+    assert world.check() == before | world.journaled("again", tag)
+
+
+def unchangeable(world: World, place: str) -> tuple[Job, str]:
+    makers = {
+        "absent": world.job,
+        "ended": world.ended,
+        "stub": lambda: world.ended(key="k", stub=True),
+        "dead": world.dead,
+        "asked": world.running,
+        "repeat": world.scheduled,
+    }
+    job = makers[place]()
+    if place == "asked":
+        world.cancel(job)
+    return job, f"w{world.tag()[1:]}"
+
+
 def test_the_attempts_so_far_stand_in_the_journal_and_are_dropped(world: World) -> None:
     job, tag = world.retrying(attempt=2), world.tag()
     world.cancel(job, tag=tag)

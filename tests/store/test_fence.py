@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redjob.calls import owner
-from redjob.calls.owner import Fence
+from redjob.calls.owner import Committed, Fence
 from redjob.errors import Fenced, JournalForked
 from tests.support.dump import GONE, Journaled, changes
 from tests.support.ground import LEASE_MS, TOKEN
@@ -34,7 +34,12 @@ def fence(world: World, token: Fence, **given: str) -> owner.Installed:
 
 def trim(world: World, token: Fence, *, seq: int = 0, tag: str = "", **given: object) -> int:
     return world.run(
-        owner.trim(world.part, token, seq=seq, entry_tag=tag, **({"keep_ms": 0} | given))  # type: ignore[arg-type] # passed on
+        owner.trim(
+            world.part,
+            token,
+            entry=(seq, tag),
+            **({"before": seq, "keep_ms": 0} | given),  # type: ignore[arg-type] # passed on
+        )
     ).dropped
 
 
@@ -78,6 +83,28 @@ def test_the_first_fence_of_a_partition_is_told_that_it_is_new_also_when_it_asks
     assert (again.incarnation, again.run_id_before) == ("inc", "")
 
 
+@pytest.mark.parametrize("postgres", [True, False])
+def test_each_fence_says_anew_whether_records_go_into_the_journal(
+    world: World, postgres: bool
+) -> None:
+    world.redis.hset(world.part.meta, "postgres", int(not postgres))
+    world.run(
+        owner.fence(
+            world.part,
+            Fence(2, "next"),
+            incarnation="",
+            depth_limit="none",
+            grace_ms=LEASE_MS,
+            postgres=postgres,
+        )
+    )
+    assert world.dump()["meta/postgres"] == str(int(postgres))
+    job = world.scheduled()
+    entry = world.check()[f"journal/{world.seq}"]
+    assert isinstance(entry, Journaled)
+    assert (job.new.doc.decode() in entry.lines[0]) is postgres
+
+
 def test_a_repeated_fence_still_tells_that_the_server_had_restarted(world: World) -> None:
     world.redis.hset(world.part.meta, "run_id", "of-the-server-before")
     first = fence(world, Fence(2, "next"))
@@ -118,10 +145,45 @@ def test_trim_raises_the_durable_position_and_never_lowers_it(world: World) -> N
         world.scheduled()
     state = world.dump()
     tag = tag_at(state, 2)
-    trim(world, TOKEN, seq=2, tag=tag, durable_seq=2)
+    trim(world, TOKEN, seq=2, tag=tag, committed=Committed(2, 0))
     assert world.dump()["meta/durable_seq"] == "2"
-    trim(world, TOKEN, seq=2, tag=tag, durable_seq=1)
+    trim(world, TOKEN, seq=2, tag=tag, committed=Committed(1, 0))
     assert world.dump()["meta/durable_seq"] == "2"
+
+
+def test_trim_may_say_what_is_committed_and_leave_the_journal_as_it_is(world: World) -> None:
+    for _ in range(3):
+        world.scheduled()
+    before = world.dump()
+    trim(world, TOKEN, seq=3, tag=tag_at(before, 3), before=0, committed=Committed(3, 0))
+    assert changes(before, world.check()) == {"meta/durable_seq": "3"}
+
+
+def test_trim_lists_the_committed_calls_that_are_waited_for_each_once(world: World) -> None:
+    for _ in range(3):
+        world.scheduled()
+    tag = tag_at(world.dump(), 3)
+    for acks in ([(1, "w1"), (2, "w2")], [(2, "w2"), (3, "w3")], [(1, "w1")], []):
+        trim(world, TOKEN, seq=3, tag=tag, committed=Committed(3, 0, acks))
+    told = world.redis.xrange(world.part.acks)
+    assert told == [(b"%d-0" % seq, {b"tag": b"w%d" % seq, b"verdict": b"C"}) for seq in (1, 2, 3)]
+
+
+def test_acks_are_kept_short(world: World) -> None:
+    world.scheduled()
+    tag = tag_at(world.dump(), 1)
+    for start in range(1, 11_001, 500):
+        acks = [(seq, "w") for seq in range(start, start + 500)]
+        trim(world, TOKEN, seq=1, tag=tag, committed=Committed(1, 0, acks))
+    assert 10_000 <= world.redis.xlen(world.part.acks) < 10_200
+
+
+def test_damaged_acks_keep_no_commit_from_being_told(world: World) -> None:
+    world.scheduled()
+    tag = tag_at(world.dump(), 1)
+    world.redis.set(world.part.acks, "damaged")
+    trim(world, TOKEN, seq=1, tag=tag, committed=Committed(1, 0, [(1, "w")]))
+    assert world.dump()["meta/durable_seq"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +196,7 @@ def test_trim_refuses_a_journal_that_is_not_the_one_that_was_read(
         world.scheduled()
     before = world.dump()
     with pytest.raises(JournalForked):
-        trim(world, TOKEN, seq=seq, tag=tag, durable_seq=seq)
+        trim(world, TOKEN, seq=seq, tag=tag, committed=Committed(seq, seq, [(seq, "w")]))
     assert changes(before, world.dump()) == {}
 
 
@@ -157,6 +219,14 @@ def test_trim_drops_tombstones_that_are_old_enough_and_no_others(world: World) -
     assert trim(world, TOKEN, ids=ids, keep_ms=60_000) == 1
     assert changes(before, world.check()) == {f"finished/{old.id}": GONE}
     assert trim(world, TOKEN, ids=ids, keep_ms=60_000) == 0
+
+
+def test_trim_drops_no_tombstone_of_what_postgres_has_not_had_long_enough(world: World) -> None:
+    job = world.ended()
+    seq = world.seq
+    for settled_seq, dropped in ((seq - 1, 0), (seq, 1)):
+        committed = Committed(seq, settled_seq)
+        assert trim(world, TOKEN, ids=[job.id], committed=committed) == dropped
 
 
 def test_trim_leaves_a_damaged_tombstone_alone(world: World) -> None:

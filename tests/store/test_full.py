@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redjob.calls import owner, sweep, work
-from redjob.calls.owner import Fence
+from redjob.calls.owner import Committed, Fence
 from redjob.errors import StoreFull
 from redjob.model import TRANSITIONS
 from tests.store import rows_running, rows_waiting
@@ -125,14 +125,16 @@ def test_an_owner_takes_over_and_trims(world: World) -> None:
     before = world.dump()
     with full(world):
         world.run(fence)
+        seq = world.seq
         trim = owner.trim(
-            world.part, token, seq=world.seq, entry_tag=tag, keep_ms=0, ids=[ended.id],
-            durable_seq=world.seq,
+            world.part, token, entry=(seq, tag), before=seq, keep_ms=0, ids=[ended.id],
+            committed=Committed(seq, seq, [(seq, tag)]),
         )  # fmt: skip
         assert world.run(trim).dropped == 1
     changed = changes(before, world.check())
     assert changed["meta/epoch"] == "2"
     assert changed["meta/durable_seq"] == str(world.seq)
+    assert world.redis.xlen(world.part.acks) == 1
     assert (changed["journal/1"], changed[f"finished/{ended.id}"]) == (GONE, GONE)
 
 

@@ -93,3 +93,16 @@ def test_a_replayed_job_may_be_cancelled_and_die_again(world: World) -> None:
     assert world.finish(second, "F", 2) == "M"
     assert world.state_of(second) == JobState.FAILED
     world.check()
+
+
+@pytest.mark.parametrize("seen", ["repeat", "again", "elsewhere"])
+def test_who_waits_for_postgres_gets_an_entry_also_where_nothing_changed(
+    world: World, seen: str
+) -> None:
+    job = world.scheduled() if seen == "elsewhere" else world.dead()
+    died_ms, tag = world.now_ms - (seen == "again"), f"w{world.tag()[1:]}"
+    if seen == "repeat":
+        replay(world, job, died_ms, tag)
+    before = world.dump()
+    assert replay(world, job, died_ms, tag) == {"repeat": "=", "again": "C", "elsewhere": "A"}[seen]
+    assert world.check() == before | world.journaled("again", tag)

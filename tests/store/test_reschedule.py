@@ -88,3 +88,21 @@ def test_the_attempts_so_far_stand_in_the_journal(world: World) -> None:
     entry = world.check()[f"journal/{world.seq}"]
     assert isinstance(entry, Journaled)
     assert entry.lines == (job.line(f"S 2 {seen_ms + 1} q"),)
+
+
+@pytest.mark.parametrize("seen", ["repeat", "conflict", "elsewhere", "lost"])
+def test_who_waits_for_postgres_gets_an_entry_also_where_nothing_changed(
+    world: World, seen: str
+) -> None:
+    job = world.dispatched() if seen == "elsewhere" else world.scheduled()
+    target = job.run_at_ms + (seen != "repeat")
+    seen_ms = job.run_at_ms + (seen == "conflict")
+    if seen == "lost":
+        world.redis.delete(world.part.job(job.id))
+    before, tag = world.dump(), f"w{world.tag()[1:]}"
+    call = jobs.reschedule(world.part, QUEUE, job.id, seen_ms=seen_ms, run_at_ms=target, tag=tag)
+    assert (
+        world.run(call).code
+        == {"repeat": "=", "conflict": "C", "elsewhere": "A", "lost": "N"}[seen]
+    )
+    assert changes(before, world.dump()) == world.journaled("again", tag)

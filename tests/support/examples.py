@@ -181,7 +181,9 @@ class Teller:
         ((_, fields),) = self._ground.redis.xrevrange(self._part.journal, count=1)
         tag, graves = fields[b"tag"].decode(), self._ground.redis.hkeys(self._part.finished)
         ids = sorted(job_id.decode() for job_id in graves)
-        self._show(owner.trim(self._part, _OWNER, seq=seq, entry_tag=tag, keep_ms=60_000, ids=ids))
+        self._show(
+            owner.trim(self._part, _OWNER, entry=(seq, tag), before=seq, keep_ms=60_000, ids=ids)
+        )
         self._show(owner.renew(self._ground.namespace, 0, "n2", ttl_ms=1000, want=[0], drop=[]))
 
     # its means

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redjob.calls import jobs, owner, sweep, work
-from redjob.calls.owner import Fence, Parked
+from redjob.calls.owner import Committed, Fence, Parked
 from redjob.calls.sweep import Expired
 from tests.support.seed import Seeder
 
@@ -50,7 +50,19 @@ def sample_calls(part: PartitionKeys, namespace: str = "redjob") -> list[Sample]
         Sample(owner.fire(part, "qa", ids, tag="t"), one, ids),
         Sample(owner.park(part, "qa", seen, tag="t"), one, ids),
         Sample(owner.release(part, "qa", ids, tag="t"), one, ids),
-        Sample(owner.trim(part, _TOKEN, seq=1, entry_tag="t", keep_ms=1, ids=ids), (), ()),
+        Sample(owner.trim(part, _TOKEN, entry=(1, "t"), before=1, keep_ms=1, ids=ids), (), ()),
+        Sample(
+            owner.trim(
+                part,
+                _TOKEN,
+                entry=(1, "t"),
+                before=1,
+                keep_ms=1,
+                committed=Committed(1, 1, [(1, "wt")]),
+            ),
+            (),
+            (),
+        ),
         Sample(sweep.reclaim(part, expired, grace_ms=1, tag="t"), both, all_ids),
         Sample(
             sweep.requeue(part, "qa", [(a.id, "1-1"), (c.id, "")], grace_ms=1, tag="t"), one, ids

@@ -132,7 +132,7 @@ class ClientCalls(Walk):
         tag = self.world.redis.hget(self.world.part.meta, "tag").decode()
         ended = [k for k in self.model.jobs.values() if k.place in ENDED]
         call = owner.trim(
-            self.world.part, self.token, seq=seq, entry_tag=tag, keep_ms=0,
+            self.world.part, self.token, entry=(seq, tag), before=seq, keep_ms=0,
             ids=[known.job.id for known in ended],
         )  # fmt: skip
         self._compare("trim", len(ended), self.world.run(call).dropped)
