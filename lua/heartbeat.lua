@@ -41,7 +41,7 @@ local asked = redis.call('HMGET', KEYS[6], unpack(ids))
 local codes, leases, lines = {}, {}, {}
 
 -- The places before a start, in the state they had before it: the same record, one attempt fewer.
-local function adopt(i, queue, attempt, head)
+local function adopt(i, queue, attempt, head, told)
   local id = ids[i]
   local job = KEYS[9 + queues * 2 + i]
   if redis.pcall('GETRANGE', job, 0, 43) ~= head then return false end
@@ -57,19 +57,20 @@ local function adopt(i, queue, attempt, head)
   redis.call('HDEL', KEYS[8], id)
   redis.pcall('ZREM', due, id)
   redis.pcall('ZREM', ready, id)
-  lines[#lines + 1] = id .. ' ' .. string.sub(head, 10, 19) .. ' T ' .. attempt
+  lines[#lines + 1] = id .. ' ' .. string.sub(head, 10, 19) .. ' T ' .. attempt .. told
   return true
 end
 
 for i = 1, count do
   local at = i * 6 - 1
   local queue, attempt, head = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3]
+  local told = ARGV[at + 5] ~= '' and ' 0  ' .. ARGV[at + 5] or '' -- the checkpoint outlives Redis too
   local code = 'L'
   if runs[i] == attempt .. ' ' .. worker then
     code = asked[i] and 'Q' or 'H'
     leases[#leases + 1] = lease_until
     leases[#leases + 1] = ids[i]
-  elseif not runs[i] and redis.call('HEXISTS', KEYS[9], ids[i]) == 0 and adopt(i, queue, attempt, head) then
+  elseif not runs[i] and redis.call('HEXISTS', KEYS[9], ids[i]) == 0 and adopt(i, queue, attempt, head, told) then
     code = 'A'
   end
   if code ~= 'L' then
@@ -78,7 +79,7 @@ for i = 1, count do
     if ARGV[at + 5] ~= '' then
       redis.call('HSET', KEYS[5], ids[i], (attempt - 1) .. ' ' .. tag .. ' ' .. ARGV[at + 5])
       if code ~= 'A' then
-        lines[#lines + 1] = ids[i] .. ' ' .. string.sub(head, 10, 19) .. ' T ' .. attempt
+        lines[#lines + 1] = ids[i] .. ' ' .. string.sub(head, 10, 19) .. ' T ' .. attempt .. told
       end
     end
   end

@@ -6,5 +6,5 @@ local function hand_back(at, id, job, attempt, tag, past)
   if not doc then return nil, 'N' end
   if not dispatch(at.stream, at.dispatched, read_flow(at.flow), at.bell, { id }, { doc }) then return nil, 'B' end
   redis.call('HSET', at.attempts, id, attempt .. ' ' .. tag .. ' ' .. past)
-  return ' D ' .. attempt, 'M'
+  return ' D ' .. attempt .. ' 0 ' .. at.queue .. ' ' .. past, 'M'
 end

@@ -89,7 +89,8 @@ def finish_handback(world: World) -> Step:
     job, tag = world.running(), world.tag()
     changed = not_running(job) | in_stream(job, bell=2)
     changed[f"attempts/{job.id}"] = f"1 {tag} {past_json('B')}"
-    return Step(job, finish(world, job, "B", tag), "M", changed, "=", "finish", "D 1", WORKER)
+    rest = f"D 1 0 {job.queue} {past_json('B')}"
+    return Step(job, finish(world, job, "B", tag), "M", changed, "=", "finish", rest, WORKER)
 
 
 def dead(world: World, job: Job, tag: str, past: str) -> State:

@@ -108,7 +108,8 @@ def test_a_checkpoint_is_kept_for_the_next_attempt_and_journaled(world: World) -
     )
     reply, changed = world.do(call)
     assert reply.codes == "H"
-    journaled = world.journaled("heartbeat", tag, job.line("T 2"), worker=WORKER)
+    line = job.line(f"T 2 0  {CHECKPOINT.decode()}")
+    journaled = world.journaled("heartbeat", tag, line, worker=WORKER)
     assert changed == journaled | {f"attempts/{job.id}": f"1 {tag} {CHECKPOINT.decode()}"}
     world.advance(LEASE_MS + 1)
     world.watch()
@@ -145,7 +146,7 @@ def test_what_is_taken_over_may_bring_progress_and_a_checkpoint(world: World) ->
     assert world.heartbeat(job, progress=b"{}", past=CHECKPOINT) == "A"
     entry = world.check()[f"journal/{world.seq}"]
     assert isinstance(entry, Journaled)
-    assert entry.lines == (job.line("T 1"),)  # one line for both
+    assert entry.lines == (job.line(f"T 1 0  {CHECKPOINT.decode()}"),)  # one line for both
     assert world.locate(job).attempts.startswith(b"0 ")
 
 
