@@ -98,7 +98,7 @@ for i = 1, count do
     n = n + 1
     records[n * 2 - 1], records[n * 2] = KEYS[10 + i], doc
     local line = ids[i] .. ' ' .. sub(doc, 10, 19) .. ' ' .. code .. ' 0 ' .. ARGV[4 + i * 2] .. tail
-    if with_postgres then line = line .. ' ' .. doc end
+    if with_postgres then line = line .. ' ' .. one_line(doc) end
     lines[n] = line
     if sub(ids[i], 15, 15) ~= '7' then keyed[#keyed + 1] = ids[i] end
   end

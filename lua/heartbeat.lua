@@ -64,7 +64,7 @@ end
 for i = 1, count do
   local at = i * 6 - 1
   local queue, attempt, head = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3]
-  local told = ARGV[at + 5] ~= '' and ' 0  ' .. ARGV[at + 5] or '' -- the checkpoint outlives Redis too
+  local told = ARGV[at + 5] ~= '' and ' 0  ' .. one_line(ARGV[at + 5]) or '' -- the checkpoint outlives Redis too
   local code = 'L'
   if runs[i] == attempt .. ' ' .. worker then
     code = asked[i] and 'Q' or 'H'

@@ -38,7 +38,7 @@ if code == 'S' then
   redis.call('ZADD', KEYS[4], now_ms, id)
   redis.call('HSET', KEYS[6], id, attempt .. ' ' .. tag .. ' ' .. ARGV[4])
   journal('replay', tag, { id .. ' ' .. home .. ' S ' .. attempt .. ' ' ..
-    string.format('%.0f', now_ms) .. ' ' .. queue .. ' ' .. ARGV[4] })
+    string.format('%.0f', now_ms) .. ' ' .. queue .. ' ' .. one_line(ARGV[4]) })
   redis.call('ZREM', KEYS[5], id)
   redis.call('UNLINK', KEYS[8])
 else

@@ -16,6 +16,12 @@ local function journal(op, tag, lines, field, value)
   last_tag = tag
 end
 
+-- JSON as part of a line: a line feed in it, which can only stand between its tokens, would end the line.
+local function one_line(json)
+  if string.find(json, '\n', 1, true) then return (string.gsub(json, '\n', ' ')) end
+  return json
+end
+
 -- Who waits until a call is durable (its tag begins with w) needs an entry of it, also where it changed nothing:
 -- once that is committed, so is all that the answer is based on.
 local function journal_waited(tag)

@@ -152,6 +152,15 @@ def test_with_postgres_the_journal_carries_the_record(world: World) -> None:
     assert entry.lines == (job.line(f"D 0 0 q {job.text}"),)
 
 
+def test_a_record_with_line_feeds_is_one_line_in_the_journal(world: World) -> None:
+    world.redis.hset(world.part.meta, "postgres", "1")
+    job = world.job(payload=b'{"a":\n1}')
+    world.enqueue(job)
+    entry = world.dump()["journal/1"]
+    assert isinstance(entry, Journaled)
+    assert entry.lines == (job.line(f"D 0 0 q {job.text}").replace("\n", " "),)
+
+
 def test_what_a_consumer_group_of_any_language_reads_is_all_that_it_needs(world: World) -> None:
     job = world.dispatched()
     stream = world.part.queue(QUEUE).stream

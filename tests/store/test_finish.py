@@ -245,3 +245,13 @@ def test_a_job_that_is_handed_back_does_not_wait_for_room(world: World) -> None:
     world.limit(QUEUE, 0)
     assert world.finish(job, "B") == "M"
     assert [start.id for start in world.take().starts] == [job.id]
+
+
+def test_a_past_with_line_feeds_is_one_line_in_the_journal(world: World) -> None:
+    job, other = world.running(), world.running()
+    past = b'{"last":\n"failed"}'
+    ends = [job.end("R")._replace(data=past), other.end("B")._replace(data=past)]
+    assert finish(world, *ends) == "MM"
+    entry = world.dump()[f"journal/{world.seq}"]
+    assert isinstance(entry, Journaled)
+    assert [line.endswith(' {"last": "failed"}') for line in entry.lines] == [True, True]
