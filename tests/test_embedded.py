@@ -158,7 +158,7 @@ def test_a_lost_race_for_a_free_port_is_run_again(
         won: int = spare.getsockname()[1]
         spare.close()
         choices = iter((lost, won))
-        monkeypatch.setattr("redjob.embedded.server._free_port", lambda: next(choices))
+        monkeypatch.setattr("redjob.embedded.process._free_port", lambda: next(choices))
         with EmbeddedServer(tmp_path) as server:
             assert server.port == won
 

@@ -34,8 +34,16 @@ def lock_directory(directory: Path) -> IO[bytes]:
     return lock
 
 
-def stop_leftover(directory: Path, *, timeout_s: float = 10.0) -> None:
+def stop_leftover(
+    directory: Path, mark: str, stop: signal.Signals, *, timeout_s: float = 10.0
+) -> None:
     """Stop a server whose parent died; the caller holds the directory's lock.
+
+    Args:
+        directory: Where its pid file is.
+        mark: The argument that it was started with and that no other process has.
+        stop: The signal that asks it to end.
+        timeout_s: Then it is killed.
 
     Raises:
         ServerStartFailed: It does not end.
@@ -46,27 +54,27 @@ def stop_leftover(directory: Path, *, timeout_s: float = 10.0) -> None:
     except (FileNotFoundError, ValueError):
         return
     started = time.monotonic()
-    while _serves(pid, pid_file):
+    while _has_argument(pid, mark):
         waited_s = time.monotonic() - started
         if waited_s > 2 * timeout_s:
             reason = f"process {pid} holds {directory} and does not end"
             raise ServerStartFailed(reason)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM if waited_s < timeout_s else signal.SIGKILL)
+            os.kill(pid, stop if waited_s < timeout_s else signal.SIGKILL)
         time.sleep(_POLL_S)
     pid_file.unlink(missing_ok=True)
 
 
-def _serves(pid: int, pid_file: Path) -> bool:
-    """Whether `pid` is alive and was started with this pid file (pids are used again)."""
+def _has_argument(pid: int, mark: str) -> bool:
+    """Whether `pid` is alive and was started with this argument (pids are used again)."""
     if Path("/proc/self/cmdline").exists():
         try:
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             return False
-        return os.fsencode(pid_file) in arguments.split(b"\0")
+        return os.fsencode(mark) in arguments.split(b"\0")
     # macOS has no /proc, and small Linux images have no ps.
     listing = subprocess.run(
         ["/bin/ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, check=False
     )
-    return os.fsencode(pid_file) in listing.stdout
+    return os.fsencode(mark) in listing.stdout

@@ -6,13 +6,13 @@ from redjob.errors import RedjobError
 
 
 class ServerNotFound(RedjobError):
-    """Raised when there is no Valkey or Redis server on this machine to run."""
+    """Raised when this machine has no server program of the kind that is to run."""
 
     code = "server_not_found"
 
 
 class ServerStartFailed(RedjobError):
-    """Raised when a server process ended or stayed silent instead of answering PING."""
+    """Raised when a server process ended or stayed silent instead of answering."""
 
     code = "server_start_failed"
 

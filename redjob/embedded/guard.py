@@ -7,18 +7,19 @@ PR_SET_PDEATHSIG for this, but that fires at the end of the starting thread, and
 
 from __future__ import annotations
 
+import signal
 import subprocess
 
-_WAIT_AND_TERMINATE = 'read -r _; kill -TERM "$0" 2>/dev/null'
+_WAIT_AND_ASK = 'read -r _; kill -"$1" "$0" 2>/dev/null'
 
 
 class Guard:
     """Watches over one process from its start until `release`."""
 
-    def __init__(self, pid: int) -> None:
-        """Guard process `pid`, a child of this process."""
+    def __init__(self, pid: int, stop: signal.Signals = signal.SIGTERM) -> None:
+        """Guard process `pid`, a child of this process; `stop` asks it to end."""
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", _WAIT_AND_TERMINATE, str(pid)],
+            ["/bin/sh", "-c", _WAIT_AND_ASK, str(pid), str(stop.value)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
