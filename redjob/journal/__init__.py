@@ -1,0 +1,1 @@
+"""The journal writer: what the journals tell, committed in Postgres."""

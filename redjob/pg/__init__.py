@@ -1,0 +1,1 @@
+"""Postgres: all SQL, and nothing of Redis."""
