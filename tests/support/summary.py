@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 ON_SERVER = "server"  # the user property of a test that names the kind of server it ran on
 _NO_SERVER = "none"
-_KINDS = ("valkey", "redis", "fakeredis", "cluster", "sentinel", _NO_SERVER)
-_TOLD_IF_USED = ("cluster", "sentinel")  # many a run has no test for them
+_KINDS = ("valkey", "redis", "fakeredis")
+# Many a run has no test for them.
+_TOLD_IF_USED = ("cluster", "sentinel", "postgres 18", "postgres 15")
 
 
 @dataclass
@@ -51,7 +52,7 @@ class Summary:
         """The text for people."""
         ran = [
             f"{self.ran_on[kind]} on {self._label(kind)}"
-            for kind in _KINDS
+            for kind in (*_KINDS, *_TOLD_IF_USED, _NO_SERVER)
             if self.ran_on[kind] or kind not in _TOLD_IF_USED
         ]
         left_out = [
@@ -88,4 +89,7 @@ class Summary:
     def _label(self, kind: str) -> str:
         if kind == _NO_SERVER:
             return "no server"
-        return f"{kind} {self.versions[kind]}" if kind in self.versions else kind
+        # "postgres 18" is told as "postgres 18.6"
+        return (
+            f"{kind.split(maxsplit=1)[0]} {self.versions[kind]}" if kind in self.versions else kind
+        )
