@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +17,10 @@ from redjob.names import check_name
 PREFIX = "REDJOB_"
 DEFAULT_URL = "redis://localhost:6379/0"
 DEFAULT_NAMESPACE = "redjob"
+DEFAULT_SCHEMA = "redjob"
+# Needs no quotes in SQL, fits Postgres' 63 bytes, and is none of its own (`pg_…`).
+_SCHEMA = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
+_POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 
 
 def env(name: str, environ: Mapping[str, str] | None = None) -> str | None:
@@ -30,15 +35,32 @@ def _positive(field_name: str, value: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Where the namespace is. `partitions` None takes what is stored (16 in a new one)."""
+    """Where the namespace is. `partitions` None takes what is stored (16 in a new one).
+
+    `postgres_url` None means no Postgres: jobs live in Redis alone.
+    """
 
     redis_url: str = DEFAULT_URL
     namespace: str = DEFAULT_NAMESPACE
     partitions: int | None = None
     allow_eviction: bool = False
+    postgres_url: str | None = field(default=None, repr=False)
+    postgres_schema: str = DEFAULT_SCHEMA
 
     def __post_init__(self) -> None:
         check_name("namespace", self.namespace)
+        if self.postgres_url is not None and not self.postgres_url.startswith(_POSTGRES_SCHEMES):
+            raise InvalidArgument(  # the URL is not repeated: it may hold a password
+                "postgres_url",
+                "is not a URL of Postgres",
+                "use postgresql://user:password@host:5432/database",
+            )
+        if _SCHEMA.fullmatch(self.postgres_schema) is None:
+            raise InvalidArgument(
+                "postgres_schema",
+                f"is {self.postgres_schema!r:.80}",
+                "use 1 to 63 of a-z 0-9 _, no digit first, and not pg_",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

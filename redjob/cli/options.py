@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -10,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 import click
 
 from redjob.client import Client
-from redjob.config import DEFAULT_NAMESPACE, DEFAULT_URL, PREFIX, Connection
+from redjob.config import DEFAULT_NAMESPACE, DEFAULT_SCHEMA, DEFAULT_URL, PREFIX, Connection
 from redjob.store.settings import settings_from_url
 from redjob.store.sync import SyncStore
 
@@ -62,6 +63,26 @@ def connection_options(
         return command(Connection(**named), *args, **kwargs)
 
     return with_connection
+
+
+def postgres_options(
+    command: Callable[Concatenate[Connection, P], R],
+) -> Callable[Concatenate[Connection, P], R]:
+    """Add to a command's connection where Postgres is; stands under `connection_options`.
+
+    For what keeps the journal and for `redjob migrate`: clients and workers never connect to it.
+    """
+
+    @setting("postgres_url", "Where Postgres is; without one Redis keeps all.", metavar="URL")
+    @setting("postgres_schema", "Schema of its tables.", default=DEFAULT_SCHEMA, metavar="NAME")
+    @wraps(command)
+    def with_postgres(connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        named: dict[str, Any] = {
+            name: kwargs.pop(name) for name in ("postgres_url", "postgres_schema")
+        }
+        return command(replace(connection, **named), *args, **kwargs)
+
+    return with_postgres
 
 
 def json_option(command: Callable[P, R]) -> Callable[P, R]:

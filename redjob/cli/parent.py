@@ -17,6 +17,9 @@ def environment_of(connection: Connection, url: str) -> dict[str, str]:
         found["REDJOB_PARTITIONS"] = str(connection.partitions)
     if connection.allow_eviction:
         found["REDJOB_ALLOW_EVICTION"] = "1"
+    if connection.postgres_url is not None:
+        found["REDJOB_POSTGRES_URL"] = connection.postgres_url
+        found["REDJOB_POSTGRES_SCHEMA"] = connection.postgres_schema
     return found
 
 
