@@ -10,5 +10,6 @@ Invariants:
 """
 
 from redjob.dev.children import Child, ChildSpec, Say, WrongUse, run_children
+from redjob.dev.servers import keep_up, run_once
 
-__all__ = ["Child", "ChildSpec", "Say", "WrongUse", "run_children"]
+__all__ = ["Child", "ChildSpec", "Say", "WrongUse", "keep_up", "run_children", "run_once"]

@@ -95,7 +95,11 @@ class ServerProcess(ABC):
         if self.running:
             return self
         self._find_program()
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as exc:
+            reason = f"{exc.filename}: {exc.strerror}"
+            raise ServerStartFailed(reason) from exc
         self._lock = lock_directory(self.directory)
         deadline = time.monotonic() + timeout_s
         try:
